@@ -1,0 +1,156 @@
+"""Every error that Headwater raises on purpose.
+
+An error says what happened, why, and what to do. It carries its facts as attributes, has a stable
+`code` that scripts can match on, and knows whether trying again can help.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class HeadwaterError(Exception):
+    """Root of all errors raised by Headwater.
+
+    `message` says what happened, `detail` why, `hint` what to do; any further keyword becomes a fact
+    that can be read as an attribute (`error.table`) and is part of `as_dict()`.
+    """
+
+    code = "headwater"
+    retryable = False
+
+    def __init__(self, message: str, *, detail: str | None = None, hint: str | None = None, **facts: Any):
+        super().__init__(message)
+        self.message = message
+        self.detail = detail
+        self.hint = hint
+        self.facts = facts
+
+    def __getattr__(self, name: str) -> Any:
+        facts = self.__dict__.get("facts", {})
+        if name in facts:
+            return facts[name]
+        raise AttributeError(name)
+
+    def __str__(self) -> str:
+        lines = [self.message]
+        if self.detail:
+            lines.append(f"  why: {self.detail}")
+        if self.hint:
+            lines.append(f"  do:  {self.hint}")
+        return "\n".join(lines)
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (type(self), self.message, self.detail, self.hint, self.facts)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The error as plain data, for `--output json` and for logs."""
+        return {
+            "code": self.code,
+            "message": self.message,
+            "detail": self.detail,
+            "hint": self.hint,
+            "retryable": self.retryable,
+            **{name: value for name, value in self.facts.items() if value is not None},
+        }
+
+
+def _rebuild(
+    kind: type[HeadwaterError], message: str, detail: str | None, hint: str | None, facts: dict[str, Any]
+) -> HeadwaterError:
+    return kind(message, detail=detail, hint=hint, **facts)
+
+
+class SettingsError(HeadwaterError):
+    """A setting, an option or an argument has a value that cannot be used."""
+
+    code = "settings"
+
+
+class InvalidInputError(HeadwaterError):
+    """The data or the call does not fit the table: wrong type, NULL in NOT NULL, overflow, bad name."""
+
+    code = "invalid_input"
+
+
+class UnsupportedError(HeadwaterError):
+    """Something that is valid but that Headwater (or the format) does not do; the message names what it does."""
+
+    code = "unsupported"
+
+
+class NotFoundError(HeadwaterError):
+    """A schema, table, column, view or snapshot that does not exist."""
+
+    code = "not_found"
+
+
+class AlreadyExistsError(HeadwaterError):
+    """A schema, table, column or view of that name is already there."""
+
+    code = "already_exists"
+
+
+class SnapshotError(HeadwaterError):
+    """A snapshot that expired, is in the future, or predates the table."""
+
+    code = "snapshot"
+
+
+class CatalogError(HeadwaterError):
+    """The catalog cannot be used: unreachable, refused, or of another format version."""
+
+    code = "catalog"
+
+
+class CatalogUnavailableError(CatalogError):
+    """PostgreSQL does not answer right now."""
+
+    code = "catalog_unavailable"
+    retryable = True
+
+
+class ConflictError(HeadwaterError):
+    """Another writer committed a change that this transaction cannot be ordered after.
+
+    Attributes: `table`, `snapshot_id` (of the other commit), `other_change` (its `changes_made` token).
+    Running the whole transaction again, on the new state, can succeed.
+    """
+
+    code = "conflict"
+    retryable = True
+
+
+class CommitOutcomeUnknownError(HeadwaterError):
+    """The connection broke during COMMIT and PostgreSQL could not be asked what became of it.
+
+    Run the transaction again with the same `operation_id`: it never applies twice.
+    """
+
+    code = "commit_outcome_unknown"
+    retryable = True
+
+
+class StorageError(HeadwaterError):
+    """Reading or writing a file failed."""
+
+    code = "storage"
+
+
+class StorageUnavailableError(StorageError):
+    """The object store does not answer right now, or the disk is full."""
+
+    code = "storage_unavailable"
+    retryable = True
+
+
+class CorruptFileError(StorageError):
+    """What is stored is not what was written: wrong size, no Parquet footer, wrong row count."""
+
+    code = "corrupt_file"
+
+
+class EmbeddedServerError(HeadwaterError):
+    """The embedded PostgreSQL could not be started."""
+
+    code = "embedded_server"
