@@ -74,7 +74,7 @@ class InvalidInputError(HeadwaterError):
 
 
 class UnsupportedError(HeadwaterError):
-    """Something that is valid but that Headwater (or the format) does not do; the message names what it does."""
+    """Something valid that Headwater (or the format) does not do; the message names what it does."""
 
     code = "unsupported"
 

@@ -1,0 +1,1 @@
+"""SQL as data: parsing and rewriting, with no I/O."""
