@@ -113,8 +113,8 @@ OPTIONS: Mapping[str, Callable[[Any], str]] = {
 }
 
 
-def checked(name: str, value: Any) -> tuple[str, str]:
-    """An option's name and its value as the catalog's text."""
+def checked(name: str, value: Any) -> tuple[str, str | None]:
+    """An option's name and its value as the catalog's text; None takes the option away."""
     lowered = name.lower()
     check = OPTIONS.get(lowered)
     if check is None:
@@ -125,7 +125,7 @@ def checked(name: str, value: Any) -> tuple[str, str]:
             option=name,
         )
     try:
-        return lowered, check(value)
+        return lowered, None if value is None else check(value)
     except ValueError as error:
         raise InvalidInputError(
             f"{value!r} is not a value of option {lowered!r}.",
@@ -184,7 +184,8 @@ def store_option(
     table = db.name("ducklake_metadata")
     connection.execute(
         sql.SQL(
-            "DELETE FROM {} WHERE key = %s AND scope IS NOT DISTINCT FROM %s AND scope_id IS NOT DISTINCT FROM %s"
+            "DELETE FROM {} WHERE key = %s "
+            "AND scope IS NOT DISTINCT FROM %s AND scope_id IS NOT DISTINCT FROM %s"
         ).format(table),
         (name, scope, scope_id),
     )

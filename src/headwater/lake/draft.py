@@ -1,0 +1,141 @@
+"""What a transaction means to change: the catalog it started from, and the one it wants.
+
+Commits are computed as the difference of the two, so any number of operations on one object become
+one row each, and running them again on a newer snapshot needs no replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.errors import AlreadyExistsError
+from headwater.lake.catalog import CatalogState, key
+from headwater.lake.model import DataFile, DeleteFile, SchemaInfo, StagedFile, Table, View
+from headwater.typedefs import FileId, TableName
+
+Positions = npt.NDArray[np.int64]
+NO_POSITIONS: Positions = np.empty(0, np.int64)
+
+
+@dataclass
+class NewFile:
+    """A stored file that this transaction adds, and the rows of it that it deleted again."""
+
+    staged: StagedFile
+    deleted: Positions = field(default_factory=lambda: NO_POSITIONS)
+
+
+@dataclass
+class FileDeletes:
+    """Rows of a committed file that this transaction deletes."""
+
+    file: DataFile
+    delete_files: tuple[DeleteFile, ...]
+    """Live when the transaction read them; verified again before the commit."""
+    inlined: Positions
+    """Positions deleted earlier through the catalog."""
+    positions: Positions
+    """Positions this transaction deletes, ascending."""
+
+
+@dataclass
+class TableData:
+    """The rows one transaction adds to and removes from one table."""
+
+    files: list[NewFile] = field(default_factory=list)
+    inlined: list[pa.Table] = field(default_factory=list)
+    """New rows that go into the catalog; a column `rowid` where they replace a row and keep its id."""
+    deletes: dict[FileId, FileDeletes] = field(default_factory=dict)
+    inlined_deletes: dict[str, set[int]] = field(default_factory=dict)
+    """Row ids to end, by inlined-data table."""
+    ended_files: set[FileId] = field(default_factory=set)
+    """Files removed whole."""
+    truncated: bool = False
+    """Every inlined row is ended too."""
+
+    @property
+    def inserts(self) -> bool:
+        """Does it add rows?"""
+        return bool(self.files or self.inlined)
+
+    @property
+    def removes(self) -> bool:
+        """Does it take rows away?"""
+        return bool(self.deletes or self.inlined_deletes or self.ended_files or self.truncated)
+
+
+@dataclass(frozen=True, slots=True)
+class OptionChange:
+    """An option to set (or, with None, to remove) for the lake, a schema or a table."""
+
+    name: str
+    value: str | None
+    scope: str | None
+    scope_id: int | None
+
+
+class Draft:
+    """The catalog a transaction wants. New objects have negative ids until the commit draws real ones."""
+
+    def __init__(self, base: CatalogState):
+        self.base = base
+        self.schemas: dict[str, SchemaInfo] = dict(base.schemas)
+        self.tables: dict[tuple[str, str], Table] = dict(base.tables)
+        self.views: dict[tuple[str, str], View] = dict(base.views)
+        self.data: dict[int, TableData] = {}
+        self.options: list[OptionChange] = []
+        self.null_checked: set[int] = set()
+        """Tables whose rows were checked for a new NOT NULL: nobody may insert meanwhile."""
+        self._last_id = 0
+
+    @property
+    def state(self) -> CatalogState:
+        """The wanted catalog, to look things up in."""
+        return CatalogState(self.base.snapshot, self.base.data_path, self.schemas, self.tables, self.views)
+
+    def new_id(self) -> int:
+        """An id for something the catalog does not know yet."""
+        self._last_id -= 1
+        return self._last_id
+
+    def rows(self, table: Table) -> TableData:
+        """The row changes of that table, to add to."""
+        return self.data.setdefault(table.id, TableData())
+
+    def put_table(self, table: Table) -> Table:
+        """Add a table, or replace the one of that name."""
+        self.tables[key(table.name)] = table
+        return table
+
+    def remove_table(self, table: Table) -> list[NewFile]:
+        """Take a table away; returns files that were stored for it in vain."""
+        del self.tables[key(table.name)]
+        gone = self.data.pop(table.id, None)
+        return gone.files if gone else []
+
+    def put_view(self, view: View) -> View:
+        """Add a view, or replace the one of that name."""
+        self.views[key(view.name)] = view
+        return view
+
+    def refuse_taken(self, name: TableName) -> None:
+        """Raise if a table or view of that name is there: they share one namespace."""
+        for kind, found in (("table", self.tables.get(key(name))), ("view", self.views.get(key(name)))):
+            if found is not None:
+                raise AlreadyExistsError(
+                    f"There is already a {kind} {found.name}.",
+                    hint="Choose another name, or replace it (or_replace=True).",
+                    table=str(found.name),
+                )
+
+    def staged_files(self) -> Iterator[tuple[Table | None, StagedFile]]:
+        """Every file stored for this transaction, with its table."""
+        by_id = {table.id: table for table in self.tables.values()}
+        for table_id, data in self.data.items():
+            for new in data.files:
+                yield by_id.get(table_id), new.staged

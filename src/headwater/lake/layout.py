@@ -1,0 +1,103 @@
+"""Partition and sort definitions as users write them: `bucket(8, id)`, `ts desc nulls first`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from headwater.errors import InvalidInputError, NotFoundError
+from headwater.lake.model import PartitionField, SortField, Table
+from headwater.typedefs import quote_name
+
+CALENDAR = ("year", "month", "day", "hour")
+_CALL = re.compile(r"\s*(?P<function>[A-Za-z_]+)\s*\((?P<arguments>.*)\)\s*", re.DOTALL)
+_SORT = re.compile(
+    r"(?P<expression>.+?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
+    re.IGNORECASE | re.DOTALL,
+)
+_TEMPORAL = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz")
+
+
+def parse_partition_by(table: Table, fields: Iterable[str]) -> tuple[PartitionField, ...]:
+    """Partition keys from `"region"`, `"year(ts)"`, `"bucket(8, id)"`."""
+    return tuple(_partition_field(table, text) for text in fields)
+
+
+def _partition_field(table: Table, text: str) -> PartitionField:
+    if table.column(text) is not None:
+        return _checked(table, text, "identity", text)
+    call = _CALL.fullmatch(text)
+    if call is None:
+        return _checked(table, _unquoted(text), "identity", text)
+    function = call["function"].lower()
+    arguments = call["arguments"]
+    if function in ("identity", *CALENDAR):
+        return _checked(table, _unquoted(arguments), function, text)
+    if function == "bucket":
+        first, _, second = arguments.partition(",")
+        count, column = (first, second) if first.strip().isdigit() else (second, first)
+        if count.strip().isdigit() and int(count) > 0:
+            return _checked(table, _unquoted(column), f"bucket({int(count)})", text)
+    raise InvalidInputError(
+        f"{text!r} is not a partition key.",
+        hint="Write a column, year(c), month(c), day(c), hour(c) or bucket(N, c).",
+        table=str(table.name),
+    )
+
+
+def _checked(table: Table, name: str, transform: str, text: str) -> PartitionField:
+    column = table.column(name)
+    if column is None:
+        raise NotFoundError(
+            f"Table {table.name} has no column {name!r} to partition by.", table=str(table.name), column=name
+        )
+    if column.is_nested or column.type in ("variant", "geometry"):
+        raise InvalidInputError(
+            f"Table {table.name} cannot be partitioned by {name!r}: it is a {column.type}.",
+            table=str(table.name),
+        )
+    if transform in CALENDAR and column.type not in _TEMPORAL:
+        raise InvalidInputError(
+            f"{text!r} needs a date or timestamp, but {name!r} is {column.type}.", table=str(table.name)
+        )
+    if transform == "hour" and column.type == "date":
+        raise InvalidInputError(f"{text!r}: a date has no hour.", table=str(table.name))
+    return PartitionField(column.id, transform)
+
+
+def parse_sort_by(table: Table, fields: Iterable[str]) -> tuple[SortField, ...]:
+    """Sort keys from `"ts"`, `"ts desc"`, `"lower(name) asc nulls first"`."""
+    parsed = []
+    for text in fields:
+        match = _SORT.fullmatch(text)
+        if match is None:
+            raise InvalidInputError(f"{text!r} is not a sort key.", table=str(table.name))
+        expression = match["expression"].strip()
+        column = table.column(_unquoted(expression))
+        if column is not None:
+            expression = quote_name(column.name)
+        elif re.fullmatch(r"\w+", expression):
+            raise NotFoundError(
+                f"Table {table.name} has no column {expression!r} to sort by.", table=str(table.name)
+            )
+        parsed.append(
+            SortField(
+                expression,
+                (match["direction"] or "asc").upper(),
+                f"NULLS_{(match['nulls'] or 'last').upper()}",
+            )
+        )
+    return tuple(parsed)
+
+
+def sort_columns(table: Table) -> set[str]:
+    """Names (lower case) of the columns a table is sorted by, where a key is a plain column."""
+    names = {_unquoted(f.expression).lower() for f in table.sort}
+    return names & {c.name.lower() for c in table.columns}
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip()
+    if len(text) > 1 and text[0] == text[-1] == '"':
+        return text[1:-1].replace('""', '"')
+    return text
