@@ -1,0 +1,157 @@
+"""Can my changes be ordered after what others committed since I looked?
+
+Two questions, asked under the commit lock:
+
+* Schema: is everything I build on still as I saw it, and are the names I want still free? Compared on
+  the states themselves, so a change that alters nothing for me (a comment elsewhere) is no conflict.
+* Rows: DuckLake's conflict matrix on the change tokens. Three places are our own:
+  a transaction that only *appends* to a table is ordered after other people's deletes instead of failing;
+  *any* other delete on a table I delete from is a conflict (DuckDB misses delete against delete on a file
+  that already has a delete file); and flushes and compactions count for deletes of every kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+from headwater.errors import ConflictError
+from headwater.lake.catalog import CatalogState
+from headwater.lake.changes import Change
+from headwater.lake.draft import Draft
+from headwater.lake.model import Table
+from headwater.typedefs import SnapshotId
+
+_INSERTS = {"inserted_into_table", "inlined_insert"}
+_DELETES = {"deleted_from_table", "inlined_delete"}
+_MAINTENANCE = {"merge_adjacent", "rewrite_delete", "compacted_table", "inline_flush", "flushed_inlined"}
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A change that somebody committed after this transaction began."""
+
+    snapshot_id: SnapshotId
+    change: Change
+
+
+def check_schema(draft: Draft, latest: CatalogState, since: Sequence[Committed]) -> None:
+    """Raise ConflictError if the draft's schema changes no longer fit the latest state."""
+    base = draft.base
+    _check_tables(draft, latest, since)
+    base_views = {v.id: v for v in base.views.values()}
+    latest_views = {v.id: v for v in latest.views.values()}
+    new_views = {v.id: v for v in draft.views.values()}
+    for view_id, view in base_views.items():
+        wanted = new_views.get(view_id)
+        now = latest_views.get(view_id)
+        if wanted is not view and (now is None or now != view):
+            _conflict(f"view {view.name}", "changed or dropped", since, view_id, view.name)
+
+    schema_ids = {s.id for s in latest.schemas.values()}
+    for name, schema in draft.schemas.items():
+        if schema.id < 0 and name in latest.schemas:
+            _conflict(f"schema {schema.name!r}", "created", since, None, (schema.name,))
+    dropped = {s.id: s for s in base.schemas.values()}
+    for schema in draft.schemas.values():
+        dropped.pop(schema.id, None)
+    for schema_id, schema in dropped.items():
+        if schema_id not in schema_ids:
+            _conflict(f"schema {schema.name!r}", "dropped", since, schema_id, (schema.name,))
+        for entry in (*latest.tables.values(), *latest.views.values()):
+            if entry.schema_id == schema_id and (
+                entry.id not in base_views and base.table_by_id(entry.id) is None
+            ):
+                _conflict(f"schema {schema.name!r}", f"given {entry.name}", since, None, entry.name)
+
+    taken = {**latest.tables, **latest.views}
+    for name_key, wanted_entry in [*draft.tables.items(), *draft.views.items()]:
+        before = base.tables.get(name_key) or base.views.get(name_key)
+        if before is not None and before.id == wanted_entry.id:
+            continue
+        there = taken.get(name_key)
+        mine = {t.id for t in base.tables.values()} | set(base_views)
+        if there is not None and there.id != wanted_entry.id and there.id not in mine:
+            _conflict(f"{wanted_entry.name}", "created", since, None, wanted_entry.name)
+        if wanted_entry.schema_id >= 0 and wanted_entry.schema_id not in schema_ids:
+            _conflict(f"{wanted_entry.name}", "left without its schema", since, wanted_entry.schema_id, None)
+
+
+def _check_tables(draft: Draft, latest: CatalogState, since: Sequence[Committed]) -> None:
+    latest_tables = {t.id: t for t in latest.tables.values()}
+    wanted_tables = {t.id: t for t in draft.tables.values()}
+    for table in draft.base.tables.values():
+        wanted = wanted_tables.get(table.id)
+        now = latest_tables.get(table.id)
+        if wanted is None:
+            if now is None:
+                _conflict(f"table {table.name}", "dropped", since, table.id, table.name)
+        elif wanted is not table:
+            if now != table:
+                _conflict(f"table {table.name}", "altered or dropped", since, table.id, table.name)
+        elif table.id in draft.data and (now is None or _layout(now) != _layout(table)):
+            _conflict(f"table {table.name}", "altered or dropped", since, table.id, table.name)
+
+
+def _layout(table: Table) -> tuple[object, ...]:
+    """What rows written earlier depend on."""
+    stored = tuple((c.id, c.name, c.type, c.nulls_allowed) for top in table.columns for c in top.walk())
+    return stored, table.partition, table.path
+
+
+def check_rows(draft: Draft, since: Sequence[Committed], flushed: Iterable[int] = ()) -> None:
+    """Raise ConflictError if the draft's row changes cannot be ordered after those of others."""
+    flushing = set(flushed)
+    for table in draft.tables.values():
+        data = draft.data.get(table.id)
+        against: set[str] = set()
+        if data is not None and data.removes:
+            against |= _INSERTS | _DELETES | _MAINTENANCE
+        if table.id in flushing:
+            against |= _DELETES | _MAINTENANCE
+        if table.id in draft.null_checked:
+            against |= _INSERTS
+        if not against:
+            continue
+        for other in since:
+            if other.change.token in against and other.change.is_about(table.id):
+                raise_conflict(table, other)
+
+
+def raise_conflict(table: Table, other: Committed | None) -> NoReturn:
+    """The error for a change of rows that another commit got in the way of."""
+    what = f"{other.change} in snapshot {other.snapshot_id}" if other else "another commit"
+    raise ConflictError(
+        f"Table {table.name} was changed by another writer: {what}.",
+        detail="Rows this transaction read or deletes may no longer be what it saw.",
+        hint="Run the transaction again; nothing of it was applied.",
+        table=str(table.name),
+        snapshot_id=other.snapshot_id if other else None,
+        other_change=str(other.change) if other else None,
+    )
+
+
+def _conflict(
+    what: str,
+    became: str,
+    since: Sequence[Committed],
+    object_id: int | None,
+    name: tuple[str, ...] | None,
+) -> NoReturn:
+    lowered = tuple(part.lower() for part in name) if name else None
+    culprit = None
+    for other in since:
+        target = other.change.target
+        if target == object_id or (
+            isinstance(target, tuple) and tuple(part.lower() for part in target) == lowered
+        ):
+            culprit = other
+    raise ConflictError(
+        f"{what[:1].upper()}{what[1:]} was {became} by another writer"
+        + (f": {culprit.change} in snapshot {culprit.snapshot_id}." if culprit else "."),
+        hint="Run the transaction again; nothing of it was applied.",
+        table=".".join(name) if name else None,
+        snapshot_id=culprit.snapshot_id if culprit else None,
+        other_change=str(culprit.change) if culprit else None,
+    )
