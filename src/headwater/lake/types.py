@@ -29,18 +29,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.lake.model import Column
 
+#: pyarrow's stubs describe arrays, fields and types of one known type each; code that works on all of them
+#: cannot be written in those terms.
+AnyArray: TypeAlias = Any
+AnyField: TypeAlias = Any
+AnyType: TypeAlias = Any
+
 FIELD_ID_KEY = b"PARQUET:field_id"
 TYPE_KEY = b"ducklake:type"
 
 #: Every type without parameters or children: its Arrow form and its name in DuckDB.
-SCALARS: dict[str, tuple[pa.DataType, str]] = {
+SCALARS: dict[str, tuple[AnyType, str]] = {
     "boolean": (pa.bool_(), "BOOLEAN"),
     "int8": (pa.int8(), "TINYINT"),
     "int16": (pa.int16(), "SMALLINT"),
@@ -97,12 +103,12 @@ def decimal_parts(type_: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def arrow_type(column: Column) -> pa.DataType:
+def arrow_type(column: Column) -> AnyType:
     """The Arrow type that holds this column's values."""
     return _arrow_type(column, field_ids=False)
 
 
-def arrow_field(column: Column, *, field_ids: bool = True) -> pa.Field[Any]:
+def arrow_field(column: Column, *, field_ids: bool = True) -> AnyField:
     """The column as an Arrow field; with `field_ids` every level names its id for Parquet."""
     metadata: dict[bytes, bytes] = {}
     if field_ids:
@@ -125,7 +131,7 @@ def arrow_schema(columns: Iterable[Column], *, field_ids: bool = True) -> pa.Sch
     return pa.schema([arrow_field(column, field_ids=field_ids) for column in columns])
 
 
-def _arrow_type(column: Column, *, field_ids: bool) -> pa.DataType:
+def _arrow_type(column: Column, *, field_ids: bool) -> AnyType:
     if column.type in SCALARS:
         return SCALARS[column.type][0]
     decimal = decimal_parts(column.type)
@@ -138,8 +144,7 @@ def _arrow_type(column: Column, *, field_ids: bool) -> pa.DataType:
         return pa.list_(children[0])
     if column.type == "map" and len(children) == 2:
         # Arrow and Parquet both demand keys that are never NULL, whatever the catalog says.
-        # (The stubs know only `map_` of two types.)
-        return pa.map_(children[0].with_nullable(False), children[1])  # type: ignore[call-overload, no-any-return]
+        return pa.map_(children[0].with_nullable(False), children[1])
     raise UnsupportedError(
         f"column {column.name!r} has the type {column.type!r}, which Headwater does not know",
         hint="supported: " + ", ".join(supported_types()),
@@ -194,9 +199,7 @@ def columns_from_arrow(schema: pa.Schema, first_id: int = 1) -> tuple[Column, ..
     return _columns([schema.field(i) for i in range(len(schema))], first_id, ())[0]
 
 
-def _columns(
-    fields: list[pa.Field[Any]], next_id: int, path: tuple[str, ...]
-) -> tuple[tuple[Column, ...], int]:
+def _columns(fields: list[AnyField], next_id: int, path: tuple[str, ...]) -> tuple[tuple[Column, ...], int]:
     seen: dict[str, str] = {}
     columns: list[Column] = []
     for field in fields:
@@ -219,7 +222,7 @@ def _columns(
     return tuple(columns), next_id
 
 
-def _column(field: pa.Field[Any], next_id: int, path: tuple[str, ...]) -> tuple[Column, int]:
+def _column(field: AnyField, next_id: int, path: tuple[str, ...]) -> tuple[Column, int]:
     where = (*path, field.name)
     own_id, next_id = next_id, next_id + 1
     override = (field.metadata or {}).get(TYPE_KEY)
@@ -251,7 +254,7 @@ def _column(field: pa.Field[Any], next_id: int, path: tuple[str, ...]) -> tuple[
     raise _why_refused(where, kind)
 
 
-def _is_list(kind: pa.DataType) -> bool:
+def _is_list(kind: AnyType) -> bool:
     return bool(
         pa.types.is_list(kind)
         or pa.types.is_large_list(kind)
@@ -274,7 +277,7 @@ _BY_ARROW = {
 }
 
 
-def _scalar_name(kind: pa.DataType) -> str | None:
+def _scalar_name(kind: AnyType) -> str | None:
     """DuckLake's name of an Arrow type without children; None where it has none."""
     if pa.types.is_decimal(kind):
         if kind.precision > 38 or not 0 <= kind.scale <= kind.precision:
@@ -289,7 +292,7 @@ def _scalar_name(kind: pa.DataType) -> str | None:
     return _BY_ARROW.get(kind)
 
 
-def _why_refused(path: tuple[str, ...], kind: pa.DataType) -> InvalidInputError:
+def _why_refused(path: tuple[str, ...], kind: AnyType) -> InvalidInputError:
     if pa.types.is_null(kind):
         why, hint = "a column of nothing but NULL has no type", "cast it to the type it should have"
     elif pa.types.is_duration(kind):
@@ -306,7 +309,7 @@ def _why_refused(path: tuple[str, ...], kind: pa.DataType) -> InvalidInputError:
     return _refused(path, kind, why, hint)
 
 
-def _refused(path: tuple[str, ...], kind: pa.DataType, why: str, hint: str) -> InvalidInputError:
+def _refused(path: tuple[str, ...], kind: AnyType, why: str, hint: str) -> InvalidInputError:
     name = ".".join(path)
     return InvalidInputError(
         f"column {name!r} cannot be stored as {kind}", detail=why, hint=hint, column=name, type=str(kind)
