@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import re
 import struct
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 from uuid import UUID
 
@@ -36,6 +36,8 @@ TICKS = {
     "timestamp_ns": 10**9,
     "timestamptz": 10**6,
 }
+#: Python's default context would round decimals of more than 28 digits.
+_EXACT = Context(prec=76)
 _DAY = 86400
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _INFINITE_DAYS = 2**31 - 1
@@ -69,7 +71,7 @@ def to_text(value: Any, type_: str) -> str:
         return "".join(chr(b) if 32 <= b < 127 and b not in b"\\\"'" else f"\\x{b:02X}" for b in value)
     decimal = decimal_parts(type_)
     if decimal is not None:
-        return format(Decimal(value).quantize(Decimal(1).scaleb(-decimal[1])), "f")
+        return format(Decimal(value).quantize(Decimal(1).scaleb(-decimal[1]), context=_EXACT), "f")
     return str(value)
 
 

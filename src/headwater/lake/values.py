@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import struct
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
 import pyarrow as pa
@@ -40,52 +41,65 @@ _NOT_FOR_PRUNING = UNBOUNDED | {"blob"}
 def stat_text(value: Any, type_: str, *, upper: bool = False) -> str | None:
     """A bound in the text form of file statistics; None where DuckLake keeps none for it.
 
-    `value` is a plain value (see `texts`). With `upper` a string that is too long is cut and rounded up,
-    so that it still bounds.
+    `value` is a plain value (see `texts`). With `upper` a string or blob that is too long is cut and
+    rounded up, so that it still bounds.
     """
     if value is None or type_ in UNBOUNDED:
         return None
     if type_ == "boolean":
         return "1" if value else "0"
     if type_ == "blob":
-        return bytes(value).hex().upper()
+        cut = _cut_blob(bytes(value), upper=upper)
+        return None if cut is None else cut.hex().upper()
     if type_ in ("varchar", "json"):
-        return _string_bound(value, upper=upper)
+        return _cut_string(value, upper=upper)
     if type_ in FLOATS:
         # Minus zero equals zero, but as text it would not.
         return to_text(value + 0.0, type_)
     return to_text(value, type_)
 
 
-def _string_bound(value: str, *, upper: bool) -> str | None:
-    if "\x00" in value:
-        return None  # PostgreSQL's text cannot hold it
+def _cut_string(value: str, *, upper: bool) -> str | None:
     raw = value.encode()
     if len(raw) <= STAT_BYTES:
-        return value
-    kept = raw[:STAT_BYTES].decode(errors="ignore")
-    if not upper:
-        return kept
-    # Raise the last character that can be raised and drop the rest: greater than all strings with the prefix.
-    for end in range(len(kept), 0, -1):
-        successor = _next_character(kept[end - 1])
-        if successor is not None:
-            return kept[: end - 1] + successor
+        kept: str | None = value
+    else:
+        kept = raw[:STAT_BYTES].decode(errors="ignore")
+        if upper:
+            # DuckDB raises the last ASCII character that can be raised, and gives up where there is none.
+            # Where it gives up, any other character serves.
+            kept = _raised(kept, 0x7E) or _raised(kept, 0x10FFFE)
+    # PostgreSQL's text cannot hold a NUL.
+    return None if kept is None or "\x00" in kept else kept
+
+
+def _raised(text: str, highest: int) -> str | None:
+    """The text cut behind its last character up to `highest`, and that character replaced by the next."""
+    for end in range(len(text), 0, -1):
+        code = ord(text[end - 1])
+        if code <= highest:
+            return text[: end - 1] + chr(0xE000 if code == 0xD7FF else code + 1)
     return None
 
 
-def _next_character(character: str) -> str | None:
-    code = ord(character) + 1
-    if 0xD800 <= code <= 0xDFFF:
-        code = 0xE000
-    return chr(code) if code <= 0x10FFFF else None
+def _cut_blob(value: bytes, *, upper: bool) -> bytes | None:
+    if len(value) <= STAT_BYTES:
+        return value
+    kept = value[:STAT_BYTES]
+    if not upper:
+        return kept
+    kept = kept.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
 
 
-def parse_stat(text: str | None, type_: str) -> Any:
+def parse_stat(text: str | None, type_: str, bound: Literal["min", "max"] | None = None) -> Any:
     """A stored bound as a value that compares as DuckDB compares; None where it says nothing.
 
     Dates, times and timestamps become counts (see `texts`), NaN becomes infinity because DuckDB sorts it
     above everything. Compare only with what `comparable` gives.
+
+    `bound` matters for float64: a bound written while the column was still float32 reads `19.1`, but the
+    value in the file is 19.100000381…; told which bound it is, the result is moved outwards to cover that.
     """
     if text is None or type_ in _NOT_FOR_PRUNING:
         return None
@@ -93,9 +107,30 @@ def parse_stat(text: str | None, type_: str) -> Any:
         value = from_text(text, type_)
     except (ValueError, OverflowError):
         return None
-    if type_ in FLOATS and value != value:
+    if type_ not in FLOATS:
+        return value
+    if value != value:
         return float("inf")
+    if type_ == "float64" and bound is not None:
+        return (min if bound == "min" else max)(value, _as_single(value))
     return value
+
+
+def _as_single(value: float) -> float:
+    try:
+        return float(struct.unpack("<f", struct.pack("<f", value))[0])
+    except OverflowError:
+        return value
+
+
+def widen_stat(text: str | None, old_type: str, new_type: str) -> str | None:
+    """A stored bound after the column's type was widened: the same value, in the text of the new type.
+
+    Only float32 to float64 changes it: the shortest text of a float is not that of the same double.
+    """
+    if text is None or old_type != "float32" or new_type != "float64":
+        return text
+    return to_text(_as_single(float(text)), new_type)
 
 
 def comparable(value: Any, type_: str) -> Any:
