@@ -432,3 +432,18 @@ def _columns(rows: list[tuple[Any, ...]], tag_rows: list[tuple[Any, ...]]) -> di
         )
 
     return {table_id: build(table_id, None) for table_id, parent in children if parent is None}
+
+
+def table_history(db: Database, connection: Connection, name: TableName) -> str | None:
+    """In words, when a table (or view) of that name existed; None if it never did."""
+    rows = connection.execute(
+        sql.SQL(
+            "SELECT t.begin_snapshot, t.end_snapshot FROM {} t JOIN {} s USING (schema_id) "
+            "WHERE lower(t.table_name) = lower(%s) AND lower(s.schema_name) = lower(%s) ORDER BY 1"
+        ).format(db.name("ducklake_table"), db.name("ducklake_schema")),
+        (name.name, name.schema),
+    ).fetchall()
+    if not rows:
+        return None
+    spans = [f"created at {begin}" + (f", gone at {end}" if end is not None else "") for begin, end in rows]
+    return "it was " + "; ".join(spans)

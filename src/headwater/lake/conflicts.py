@@ -20,7 +20,7 @@ from headwater.errors import ConflictError
 from headwater.lake.catalog import CatalogState
 from headwater.lake.changes import Change
 from headwater.lake.draft import Draft
-from headwater.lake.model import Table
+from headwater.lake.model import Table, View
 from headwater.typedefs import SnapshotId
 
 _INSERTS = {"inserted_into_table", "inlined_insert"}
@@ -59,23 +59,25 @@ def check_schema(draft: Draft, latest: CatalogState, since: Sequence[Committed])
     for schema_id, schema in dropped.items():
         if schema_id not in schema_ids:
             _conflict(f"schema {schema.name!r}", "dropped", since, schema_id, (schema.name,))
-        for entry in (*latest.tables.values(), *latest.views.values()):
-            if entry.schema_id == schema_id and (
-                entry.id not in base_views and base.table_by_id(entry.id) is None
-            ):
+        for entry in entries(latest):
+            if entry.schema_id == schema_id and not any(e.id == entry.id for e in entries(base)):
                 _conflict(f"schema {schema.name!r}", f"given {entry.name}", since, None, entry.name)
 
-    taken = {**latest.tables, **latest.views}
-    for name_key, wanted_entry in [*draft.tables.items(), *draft.views.items()]:
+    for wanted_entry in entries(draft.state):
+        name_key = (wanted_entry.name.schema.lower(), wanted_entry.name.name.lower())
         before = base.tables.get(name_key) or base.views.get(name_key)
         if before is not None and before.id == wanted_entry.id:
             continue
-        there = taken.get(name_key)
-        mine = {t.id for t in base.tables.values()} | set(base_views)
-        if there is not None and there.id != wanted_entry.id and there.id not in mine:
-            _conflict(f"{wanted_entry.name}", "created", since, None, wanted_entry.name)
+        there = latest.tables.get(name_key) or latest.views.get(name_key)
+        if there is not None and (before is None or before.id != there.id):
+            _conflict(f"{wanted_entry.name}", "created", since, there.id, wanted_entry.name)
         if wanted_entry.schema_id >= 0 and wanted_entry.schema_id not in schema_ids:
             _conflict(f"{wanted_entry.name}", "left without its schema", since, wanted_entry.schema_id, None)
+
+
+def entries(state: CatalogState) -> list[Table | View]:
+    """Tables and views: they share one namespace."""
+    return [*state.tables.values(), *state.views.values()]
 
 
 def _check_tables(draft: Draft, latest: CatalogState, since: Sequence[Committed]) -> None:

@@ -14,13 +14,13 @@ import pyarrow as pa
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from headwater.lake import options as lake_options
 from headwater.lake.catalog import folder, key, table_name
-from headwater.lake.draft import Draft, OptionChange
+from headwater.lake.draft import Draft, NewFile, OptionChange
 from headwater.lake.ids import new_uuid
 from headwater.lake.layout import parse_partition_by, parse_sort_by, sort_columns
 from headwater.lake.model import Column, PartitionSpec, SchemaInfo, Table, View
 from headwater.lake.type_text import column_from_text
 from headwater.lake.types import can_widen, columns_from_arrow
-from headwater.lake.values import default_text
+from headwater.lake.values import DefaultText, default_text
 from headwater.typedefs import ColumnPath, TableName
 
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -70,7 +70,7 @@ class SchemaOperations(ABC):
         tables = [t for t in self._draft.tables.values() if t.schema_id == schema.id]
         views = [v for v in self._draft.views.values() if v.schema_id == schema.id]
         if (tables or views) and not cascade:
-            listed = ", ".join(str(x.name) for x in [*tables, *views][:5])
+            listed = ", ".join([str(t.name) for t in tables] + [str(v.name) for v in views])
             raise InvalidInputError(
                 f"Schema {schema.name!r} is not empty: {listed}.",
                 hint="Drop what is in it first, or pass cascade=True.",
@@ -144,7 +144,8 @@ class SchemaOperations(ABC):
             return
         if if_exists and self._draft.state.find_table(name) is None:
             return
-        self._discard(self._draft.remove_table(self._draft.state.table(name)))
+        found = self._draft.state.table(name)
+        self._discard(found, self._draft.remove_table(found))
 
     def rename_table(self, name: TableName | str, new_name: str) -> None:
         """Give a table another name in the same schema; files stay where they are."""
@@ -194,14 +195,14 @@ class SchemaOperations(ABC):
         new = build_column(path[-1], type, self._next_column_id(found))
         new = replace(new, nulls_allowed=not not_null)
         if default is not None:
-            text, kind = _default(default, new)
-            if kind == "expression":
+            stored = _default(default, new)
+            if stored.default_type == "expression":
                 raise InvalidInputError(
                     "Rows that are there already need one value: the default of a new column is a literal.",
                     hint="Add the column without a default, then set_default() for rows to come.",
                     table=str(found.name),
                 )
-            new = replace(new, default_value=text, initial_default=text)
+            new = replace(new, **stored._asdict())
         if not path[:-1]:
             check_columns(
                 found.name, (*found.columns, new), self._inlining_limit(found.schema_id, found.id) > 0
@@ -277,8 +278,12 @@ class SchemaOperations(ABC):
         if self.already_applied:
             return
         found, path, target = self._find_column(table, column)
-        text, kind = (None, "literal") if default is None else _default(default, target)
-        self._replace_column(found, path, replace(target, default_value=text, default_type=kind))
+        stored = DefaultText(None, None, "literal") if default is None else _default(default, target)
+        self._replace_column(
+            found,
+            path,
+            replace(target, default_value=stored.default_value, default_type=stored.default_type),
+        )
 
     def set_not_null(self, table: TableName | str, column: ColumnPath) -> None:
         """Refuse NULL in a column from now on; an error if it already holds one."""
@@ -428,7 +433,7 @@ class SchemaOperations(ABC):
     # -- what the transaction provides ----------------------------------------------------------
 
     @abstractmethod
-    def _discard(self, files: Iterable[Any]) -> None: ...
+    def _discard(self, table: Table, files: Iterable[NewFile]) -> None: ...
 
     @abstractmethod
     def _refuse_nulls(self, table: Table, column: Column) -> None: ...
@@ -549,17 +554,15 @@ def with_details(
         if column.name.lower() in required:
             column = replace(column, nulls_allowed=False)
         if given.get(column.name.lower()) is not None:
-            text, kind = _default(given[column.name.lower()], column)
-            initial = text if kind == "literal" else None
-            column = replace(column, default_value=text, default_type=kind, initial_default=initial)
+            column = replace(column, **_default(given[column.name.lower()], column)._asdict())
         result.append(column)
     return tuple(result)
 
 
-def _default(value: Any, column: Column) -> tuple[str, str]:
+def _default(value: Any, column: Column) -> DefaultText:
     if isinstance(value, SqlExpression):
-        return str(value), "expression"
-    return default_text(value, column), "literal"
+        return DefaultText(None, str(value), "expression")
+    return default_text(value, column)
 
 
 def _folder_name(name: str, uuid: str) -> str:

@@ -30,6 +30,14 @@ class NewFile:
     deleted: Positions = field(default_factory=lambda: NO_POSITIONS)
 
 
+@dataclass(frozen=True)
+class InlinedRows:
+    """Rows that go into the catalog, and the ids of those that replace a row and keep its id."""
+
+    table: pa.Table
+    row_ids: tuple[int | None, ...]
+
+
 @dataclass
 class FileDeletes:
     """Rows of a committed file that this transaction deletes."""
@@ -48,8 +56,7 @@ class TableData:
     """The rows one transaction adds to and removes from one table."""
 
     files: list[NewFile] = field(default_factory=list)
-    inlined: list[pa.Table] = field(default_factory=list)
-    """New rows that go into the catalog; a column `rowid` where they replace a row and keep its id."""
+    inlined: list[InlinedRows] = field(default_factory=list)
     deletes: dict[FileId, FileDeletes] = field(default_factory=dict)
     inlined_deletes: dict[str, set[int]] = field(default_factory=dict)
     """Row ids to end, by inlined-data table."""

@@ -101,3 +101,16 @@ def _unquoted(text: str) -> str:
     if len(text) > 1 and text[0] == text[-1] == '"':
         return text[1:-1].replace('""', '"')
     return text
+
+
+def sort_keys(table: Table) -> list[tuple[str, str, str]]:
+    """The sort order in Arrow's terms; empty where a key is more than a plain column."""
+    keys = []
+    for sort_field in table.sort:
+        column = table.column(_unquoted(sort_field.expression))
+        if column is None or column.is_nested:
+            return []
+        order = "descending" if sort_field.direction.upper() == "DESC" else "ascending"
+        nulls = "at_start" if sort_field.null_order.upper() == "NULLS_FIRST" else "at_end"
+        keys.append((column.name, order, nulls))
+    return keys

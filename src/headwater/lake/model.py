@@ -223,3 +223,17 @@ class StagedFile:
     encryption_key: str | None = None
     has_row_ids: bool = False
     path_is_relative: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class StagedDeletes:
+    """A stored delete file that no snapshot names yet."""
+
+    path: str
+    count: int
+    file_size_bytes: int
+    footer_size: int
+    encryption_key: str | None = None
+    first_snapshot: int | None = None
+    """Smallest and largest snapshot id inside, where it holds any; else the commit's own applies."""
+    last_snapshot: int | None = None

@@ -1,0 +1,101 @@
+"""What the catalog says of a table at the moment of a commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import sql
+
+from headwater.lake.connection import Connection, Database
+from headwater.lake.statistics import TableColumnStats
+
+
+@dataclass(frozen=True)
+class InlinedTable:
+    """A table in the catalog's database that holds small inserts."""
+
+    name: str
+    schema_version: int
+    columns: tuple[tuple[str, str], ...]
+    """Names and PostgreSQL types of the user's columns."""
+
+
+@dataclass
+class TableFacts:
+    """What the catalog says of one table at the moment of the commit."""
+
+    record_count: int = 0
+    next_row_id: int = 0
+    file_size_bytes: int = 0
+    has_stats: bool = False
+    column_stats: dict[int, TableColumnStats] = field(default_factory=dict)
+    inlined: list[InlinedTable] = field(default_factory=list)
+    live_files: set[int] = field(default_factory=set)
+    live_deletes: dict[int, set[int]] = field(default_factory=dict)
+    has_inlined_deletes: bool = False
+
+
+class FactsQuery:
+    """Asks for the facts of several tables; sent with the commit's first round trip."""
+
+    def __init__(self, db: Database, connection: Connection, table_ids: list[int], file_ids: list[int]):
+        self._table_ids = table_ids
+
+        def run(text: str, *parameters: Any) -> Any:
+            names = {w: db.name(w) for w in (p.split("}")[0] for p in text.split("{")[1:])}
+            return connection.execute(sql.SQL(text).format(**names), parameters)
+
+        self._stats = run(
+            "SELECT table_id, record_count, next_row_id, file_size_bytes FROM {ducklake_table_stats} "
+            "WHERE table_id = ANY(%s)",
+            table_ids,
+        )
+        self._column_stats = run(
+            "SELECT table_id, column_id, contains_null, contains_nan, min_value, max_value, extra_stats "
+            "FROM {ducklake_table_column_stats} WHERE table_id = ANY(%s)",
+            table_ids,
+        )
+        self._inlined = run(
+            "SELECT i.table_id, i.table_name, i.schema_version, "
+            "ARRAY(SELECT ARRAY[a.attname::text, format_type(a.atttypid, a.atttypmod)] FROM pg_attribute a "
+            "WHERE a.attrelid = to_regclass(format('%%I.%%I', %s::text, i.table_name)) "
+            "AND a.attnum > 3 AND NOT a.attisdropped ORDER BY a.attnum) "
+            "FROM {ducklake_inlined_data_tables} i WHERE i.table_id = ANY(%s) ORDER BY i.schema_version",
+            db.schema,
+            table_ids,
+        )
+        self._inlined_deletes = connection.execute(
+            "SELECT t FROM unnest(%s::bigint[]) t "
+            "WHERE to_regclass(format('%%I.%%I', %s::text, 'ducklake_inlined_delete_' || t)) IS NOT NULL",
+            (table_ids, db.schema),
+        )
+        self._files = run(
+            "SELECT table_id, data_file_id FROM {ducklake_data_file} "
+            "WHERE data_file_id = ANY(%s) AND end_snapshot IS NULL",
+            file_ids,
+        )
+        self._deletes = run(
+            "SELECT table_id, data_file_id, delete_file_id FROM {ducklake_delete_file} "
+            "WHERE data_file_id = ANY(%s) AND end_snapshot IS NULL",
+            file_ids,
+        )
+
+    def result(self) -> dict[int, TableFacts]:
+        """The facts by table id."""
+        facts = {table_id: TableFacts() for table_id in self._table_ids}
+        for table_id, record_count, next_row_id, size in self._stats.fetchall():
+            fact = facts[table_id]
+            fact.record_count, fact.next_row_id, fact.file_size_bytes = record_count, next_row_id, size
+            fact.has_stats = True
+        for table_id, column_id, *rest in self._column_stats.fetchall():
+            facts[table_id].column_stats[column_id] = TableColumnStats(column_id, *rest)
+        for table_id, name, version, columns in self._inlined.fetchall():
+            facts[table_id].inlined.append(InlinedTable(name, version, tuple((n, t) for n, t in columns)))
+        for (table_id,) in self._inlined_deletes.fetchall():
+            facts[table_id].has_inlined_deletes = True
+        for table_id, file_id in self._files.fetchall():
+            facts[table_id].live_files.add(file_id)
+        for table_id, file_id, delete_id in self._deletes.fetchall():
+            facts[table_id].live_deletes.setdefault(file_id, set()).add(delete_id)
+        return facts

@@ -1,0 +1,67 @@
+"""One Parquet file of a table: written, stored, read back, described."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headwater.errors import CorruptFileError
+from headwater.lake.model import Column, ColumnStats
+from headwater.lake.statistics import file_statistics, long_string_bounds, nan_columns
+from headwater.storage.parquet import Codec, read_footer, write_parquet
+from headwater.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class FileFormat:
+    """How files are written."""
+
+    codec: Codec
+    compression_level: int | None
+    row_group_rows: int
+    encrypted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What is stored now."""
+
+    size: int
+    footer_size: int
+    column_stats: tuple[ColumnStats, ...]
+    encryption_key: str | None = None
+
+
+def write_file(
+    store: Store,
+    location: str,
+    data: pa.Table,
+    schema: pa.Schema,
+    columns: tuple[Column, ...],
+    form: FileFormat,
+) -> Written:
+    """Store rows as one Parquet file and check what is there before anybody relies on it."""
+    with store.open_output(location) as sink:
+        summary = write_parquet(
+            sink,
+            data,
+            schema,
+            form.codec,
+            row_group_rows=form.row_group_rows,
+            compression_level=form.compression_level,
+        )
+    with store.open_input(location) as stored:
+        footer = read_footer(stored, location, summary.file_size)
+    if footer.num_rows != data.num_rows:
+        raise CorruptFileError(
+            f"{location} holds {footer.num_rows} rows, but {data.num_rows} were written.", location=location
+        )
+    own = data.select(list(range(len(columns))))  # without embedded row ids
+    stats = file_statistics(
+        footer,
+        columns,
+        contains_nan=nan_columns(own, columns),
+        bounds=long_string_bounds(own, columns, footer),
+    )
+    return Written(summary.file_size, summary.footer_size, stats)

@@ -1,0 +1,100 @@
+"""SQL over rows in memory: conditions and assignments, evaluated by DuckDB itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headwater.errors import InvalidInputError
+from headwater.lake.model import Column
+from headwater.lake.types import arrow_field, arrow_schema, type_text
+from headwater.storage.duckdb_codec import cursor
+
+_PLACE = "__headwater_place"
+
+
+def matching_rows(rows: pa.Table, where: str) -> npt.NDArray[np.int64]:
+    """Positions of the rows that meet a condition, ascending."""
+    numbered = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+    with cursor() as connection:
+        connection.register("headwater_rows", numbered)
+        try:
+            found = connection.execute(
+                f'SELECT "{_PLACE}" FROM headwater_rows WHERE ({where}\n) ORDER BY 1'
+            ).to_arrow_table()
+        except duckdb.Error as error:
+            raise bad_expression(where, error) from None
+    return found.column(0).to_numpy().astype(np.int64)
+
+
+def assign(rows: pa.Table, columns: Sequence[Column], values: Mapping[str, Any]) -> pa.Table:
+    """The rows with some columns set: texts are SQL over the row, anything else is a value."""
+    by_name = {c.name.lower(): (i, c) for i, c in enumerate(columns)}
+    selected, parameters = [], []
+    for name, value in values.items():
+        column = by_name[name.lower()][1]
+        text = value if isinstance(value, str) else "?"
+        if not isinstance(value, str):
+            parameters.append(value)
+        selected.append(f"CAST(({text}\n) AS {type_text(column)})")
+    with cursor() as connection:
+        connection.register("headwater_rows", rows)
+        try:
+            result = connection.execute(
+                f"SELECT {', '.join(selected)} FROM headwater_rows", parameters
+            ).to_arrow_table()
+        except duckdb.Error as error:
+            raise bad_expression(", ".join(map(str, values.values())), error) from None
+    for place, name in enumerate(values):
+        index, column = by_name[name.lower()]
+        rows = rows.set_column(
+            index,
+            arrow_field(column, field_ids=False).with_nullable(True).with_name(rows.schema.names[index]),
+            _typed(result.column(place), column),
+        )
+    return rows
+
+
+def _typed(data: Any, column: Column) -> Any:
+    wanted = arrow_field(column, field_ids=False).type
+    return data if data.type.equals(wanted) else data.cast(wanted)
+
+
+def rows_to_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.Table:
+    """Dictionaries as Arrow, with the table's own types where it knows the column."""
+    known = {c.name.lower(): c for c in columns}
+    names: dict[str, None] = {}
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    arrays, fields = [], []
+    for name in names:
+        column = known.get(name.lower())
+        values = [row.get(name) for row in rows]
+        try:
+            array = (
+                pa.array(values, arrow_field(column, field_ids=False).type) if column else pa.array(values)
+            )
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InvalidInputError(
+                f"Values of column {name!r} do not fit its type {column.type if column else 'unknown'}.",
+                detail=str(error),
+                column=name,
+            ) from None
+        arrays.append(array)
+        fields.append(pa.field(name, array.type))
+    if not names:
+        return arrow_schema(columns, field_ids=False).empty_table()
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def bad_expression(text: str, error: duckdb.Error) -> InvalidInputError:
+    """The error for SQL that DuckDB does not accept."""
+    return InvalidInputError(
+        f"The expression cannot be evaluated: {text.strip()}",
+        detail=str(error).split("\n\nLINE")[0].strip(),
+    )

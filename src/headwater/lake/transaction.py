@@ -1,0 +1,205 @@
+"""A transaction: any number of operations on any tables, and one snapshot.
+
+with lake.transaction(author="etl", message="orders of today") as tx:
+    tx.create_table("orders", schema, if_not_exists=True)
+    tx.append("orders", batch)
+    tx.delete("orders", "status = 'cancelled'")
+tx.snapshot_id
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from psycopg import sql
+
+from headwater.errors import (
+    CommitOutcomeUnknownError,
+    InvalidInputError,
+)
+from headwater.lake.catalog import CatalogReader, CatalogState, latest_snapshot
+from headwater.lake.commit import Commit, CommitInfo, CommitResult, Join
+from headwater.lake.connection import Connection, Database
+from headwater.lake.ddl import SchemaOperations
+from headwater.lake.dml import DataOperations
+from headwater.lake.draft import Draft, NewFile
+from headwater.lake.model import Column, Table
+from headwater.lake.options import LakeOptions, load_options
+from headwater.lake.own import applied_snapshot, ensure_own_tables
+from headwater.lake.prepared import inlining_limit
+from headwater.lake.staging import Stager
+from headwater.storage.store import Store
+from headwater.typedefs import SnapshotId
+
+
+@dataclass(frozen=True)
+class LakeContext:
+    """What everything that works on a lake shares."""
+
+    db: Database
+    store: Store
+    reader: CatalogReader
+
+
+class Transaction(SchemaOperations, DataOperations):
+    """Collects operations; leaving the `with` block commits them, an exception drops them.
+
+    With an `operation_id` that was applied before, `already_applied` is true, operations do nothing and
+    `snapshot_id` is the snapshot of the first time.
+    """
+
+    def __init__(
+        self,
+        context: LakeContext,
+        info: CommitInfo,
+        *,
+        compression: str | None = None,
+    ):
+        self._context = context
+        self._info = info
+        self._compression = compression
+        self._joins: list[Join] = []
+        self._finished = False
+        self._commit: Commit | None = None
+        self.already_applied = False
+        self.snapshot_id: SnapshotId | None = None
+        """The snapshot this became; None until the commit."""
+        self._begin()
+
+    def _begin(self) -> None:
+        context = self._context
+        operation = self._info.operation_id
+        lake_id = ensure_own_tables(context.db) if operation is not None else None
+
+        def work(connection: Connection) -> tuple[CatalogState, LakeOptions, SnapshotId | None]:
+            state = context.reader.state(connection, latest_snapshot(context.db, connection))
+            options = load_options(context.db, connection)
+            done = applied_snapshot(connection, lake_id, operation) if lake_id and operation else None
+            return state, options, done
+
+        state, options, done = context.db.read(work)
+        self._draft = Draft(state)
+        self._options = options
+        self._stager = Stager(context.store, options, self._compression)
+        if done is not None:
+            self.already_applied = True
+            self.snapshot_id = done
+
+    @property
+    def base_snapshot_id(self) -> SnapshotId:
+        """The snapshot whose state this transaction sees, besides its own changes."""
+        return self._draft.base.snapshot.id
+
+    @property
+    def state(self) -> CatalogState:
+        """The catalog with this transaction's changes."""
+        return self._draft.state
+
+    def join(self, write: Join) -> None:
+        """Let rows of your own tables in the same database commit with this snapshot, or not at all.
+
+        `write(cursor, snapshot_id)` runs inside the commit and may run again if the commit is retried.
+        """
+        self._joins.append(write)
+
+    def commit(self) -> CommitResult:
+        """Commit now; called by itself at the end of a `with` block."""
+        self._open()
+        self._finished = True
+        if self.already_applied and self.snapshot_id is not None:
+            return CommitResult(self.snapshot_id, already_applied=True)
+        self._commit = Commit(
+            self._context.db,
+            self._context.reader,
+            self._draft,
+            self._info,
+            self._options,
+            self._stager,
+            self._joins,
+        )
+        try:
+            result = self._commit.run()
+        except CommitOutcomeUnknownError:
+            raise  # the files may belong to a snapshot
+        except BaseException:
+            self._drop_files()
+            raise
+        if result.already_applied:
+            self._drop_files()
+            self.already_applied = True
+        self.snapshot_id = result.snapshot_id
+        return result
+
+    def rollback(self) -> None:
+        """Drop everything; stored files are removed."""
+        if not self._finished:
+            self._finished = True
+            self._drop_files()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._finished:
+            return
+        if error is None:
+            self.commit()
+        else:
+            self.rollback()
+
+    def _open(self) -> None:
+        if self._finished:
+            raise InvalidInputError("This transaction has ended.", hint="Begin another one.")
+
+    def _drop_files(self) -> None:
+        for table, staged in self._draft.staged_files():
+            if table is not None:
+                self._stager.discard(table, [staged])
+        if self._commit is not None and self._commit.prepared is not None:
+            for location in self._commit.prepared.stored:
+                self._stager.remove(location)
+
+    # -- what the operations need -----------------------------------------------------------------
+
+    def _discard(self, table: Table, files: Iterable[NewFile]) -> None:
+        self._stager.discard(table, [new.staged for new in files])
+
+    def _inlining_limit(self, schema_id: int | None, table_id: int | None) -> int:
+        return inlining_limit(self._options, schema_id, table_id)
+
+    def _largest_column_id(self, table: Table) -> int:
+        if table.id < 0:
+            return 0
+        db = self._context.db
+
+        def work(connection: Connection) -> int:
+            row = connection.execute(
+                sql.SQL("SELECT max(column_id) FROM {} WHERE table_id = %s").format(
+                    db.name("ducklake_column")
+                ),
+                (table.id,),
+            ).fetchall()
+            return int(row[0][0])
+
+        return db.read(work)
+
+    def _refuse_nulls(self, table: Table, column: Column) -> None:
+        if any(self._locate(table, f"{_quoted(column.name)} IS NULL")):
+            raise InvalidInputError(
+                f"Column {column.name!r} of table {table.name} holds NULL values.",
+                hint="Fill them in first (update), then set NOT NULL.",
+                table=str(table.name),
+                column=column.name,
+            )
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
