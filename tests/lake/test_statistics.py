@@ -16,9 +16,10 @@ from headwater.lake.model import Column, ColumnStats
 from headwater.lake.statistics import (
     TableColumnStats,
     file_statistics,
-    inlined_statistics,
+    row_statistics,
     leaves,
     long_string_bounds,
+    merge_column_stats,
     merge_table_stats,
     nan_columns,
 )
@@ -159,7 +160,7 @@ def test_statistics_of_inlined_rows_equal_duckdbs(tmp_path: Path, seed: int) -> 
     name = oracle.create(cols)
     oracle.insert(name, data)
 
-    ours = inlined_statistics(data, cols)
+    ours = row_statistics(data, cols)
 
     theirs = oracle.meta(
         "SELECT column_id, contains_null, contains_nan, min_value, max_value "
@@ -186,7 +187,7 @@ def part(values: list[Any], type_: str = "int32", **more: Any) -> ColumnStats:
 def test_merged_table_statistics_cover_every_value_ever_written(parts: list[list[int | None]]) -> None:
     row: TableColumnStats | None = None
     for values in parts:
-        row = merge_table_stats(row, part(values), "int32")
+        row = merge_column_stats(row, part(values), "int32")
         if row is None:
             break  # unknown: no row, no promise
 
@@ -199,9 +200,9 @@ def test_merged_table_statistics_cover_every_value_ever_written(parts: list[list
 
 
 def test_numbers_are_compared_as_numbers_not_as_text() -> None:
-    row = merge_table_stats(None, part([9, 100]), "int64")
+    row = merge_column_stats(None, part([9, 100]), "int64")
 
-    merged = merge_table_stats(row, part([-5, 20]), "int64")
+    merged = merge_column_stats(row, part([-5, 20]), "int64")
 
     assert merged == TableColumnStats(1, False, None, "-5", "100")
 
@@ -210,16 +211,16 @@ def test_an_unknown_bound_means_the_row_must_go() -> None:
     known = TableColumnStats(1, False, None, "a", "b")
     unknown = ColumnStats(1, None, 3, 0, None, None)
 
-    assert merge_table_stats(known, unknown, "varchar") is None
-    assert merge_table_stats(None, unknown, "varchar") is None
+    assert merge_column_stats(known, unknown, "varchar") is None
+    assert merge_column_stats(None, unknown, "varchar") is None
     # DuckDB wrote a row without bounds although there are values: adopting ours would hide them.
-    assert merge_table_stats(TableColumnStats(1, False, None, None, None), part([1]), "int32") is None
+    assert merge_column_stats(TableColumnStats(1, False, None, None, None), part([1]), "int32") is None
 
 
 def test_types_without_bounds_keep_their_row() -> None:
-    row = merge_table_stats(None, ColumnStats(1, None, 3, 0, None, None), "interval")
+    row = merge_column_stats(None, ColumnStats(1, None, 3, 0, None, None), "interval")
 
-    merged = merge_table_stats(row, ColumnStats(1, None, 3, 1, None, None), "interval")
+    merged = merge_column_stats(row, ColumnStats(1, None, 3, 1, None, None), "interval")
 
     assert merged == TableColumnStats(1, True, None, None, None)
 
@@ -228,9 +229,9 @@ def test_unknown_about_nan_stays_unknown_and_nan_only_changes_no_bound() -> None
     floats = TableColumnStats(1, False, False, "0.0", "1.0")
 
     only_nan = ColumnStats(1, None, 2, 0, None, None, contains_nan=True)
-    assert merge_table_stats(floats, only_nan, "float64") == TableColumnStats(1, False, True, "0.0", "1.0")
+    assert merge_column_stats(floats, only_nan, "float64") == TableColumnStats(1, False, True, "0.0", "1.0")
     unsaid = ColumnStats(1, None, 1, 0, "5.0", "5.0")
-    assert merge_table_stats(floats, unsaid, "float64") == TableColumnStats(1, False, None, "0.0", "5.0")
+    assert merge_column_stats(floats, unsaid, "float64") == TableColumnStats(1, False, None, "0.0", "5.0")
 
 
 def test_boxes_of_geometries_grow() -> None:
@@ -240,11 +241,11 @@ def test_boxes_of_geometries_grow() -> None:
             f'"zmax": null, "mmin": null, "mmax": null}}, "types": ["{kind}"]}}'
         )
 
-    row = merge_table_stats(
+    row = merge_column_stats(
         None, ColumnStats(1, None, 1, 0, None, None, extra_stats=box(1, 2, "point")), "geometry"
     )
 
-    merged = merge_table_stats(
+    merged = merge_column_stats(
         row, ColumnStats(1, None, 1, 0, None, None, extra_stats=box(-1, 1.5, "line")), "geometry"
     )
 
@@ -252,3 +253,44 @@ def test_boxes_of_geometries_grow() -> None:
     assert merged.extra_stats is not None
     assert '"xmin": -1, "xmax": 2' in merged.extra_stats
     assert '["line", "point"]' in merged.extra_stats
+
+
+def test_first_data_adds_rows_and_later_data_only_changes_or_removes_them() -> None:
+    cols = columns(["int32", "varchar", "int32[]"])
+    leaf_ids = [1, 2, 4]
+    first = [ColumnStats(i, None, 1, 0, "5", "5") for i in leaf_ids]
+    second = [ColumnStats(1, None, 1, 0, "3", "3"), ColumnStats(2, None, 1, 0, None, None)]
+
+    start = merge_table_stats(None, first, cols)
+    assert [row.column_id for row in start.added] == leaf_ids
+
+    known = {row.column_id: row for row in start.added if row.column_id != 4}
+    later = merge_table_stats(known, [*first, *second], cols)
+
+    # The list's element has no row (it came later), so it gets none; the text's bounds are now unknown.
+    assert later.added == ()
+    assert later.changed == (TableColumnStats(1, False, None, "3", "5"),)
+    assert later.removed == {2}
+
+
+def test_a_column_the_new_data_says_nothing_about_loses_its_row() -> None:
+    cols = columns(["int32", "varchar"])
+    known = {i: TableColumnStats(i, False, None, "1", "2") for i in (1, 2)}
+
+    merged = merge_table_stats(known, [ColumnStats(1, None, 1, 0, "1", "1")], cols)
+
+    assert (merged.changed, merged.removed) == ((), {2})
+
+
+@given(st.lists(st.lists(st.none() | st.integers(-9, 9), min_size=1, max_size=3), min_size=1, max_size=5))
+def test_merging_files_together_or_one_by_one_gives_the_same(parts: list[list[int | None]]) -> None:
+    cols = columns(["int32"])
+    together = merge_table_stats(None, [part(values) for values in parts], cols)
+
+    rows = {row.column_id: row for row in merge_table_stats(None, [part(parts[0])], cols).added}
+    for values in parts[1:]:
+        step = merge_table_stats(rows, [part(values)], cols)
+        rows = {**rows, **{row.column_id: row for row in step.changed}}
+        rows = {i: row for i, row in rows.items() if i not in step.removed}
+
+    assert {row.column_id: row for row in together.added} == rows

@@ -193,7 +193,7 @@ def _min_max(array: AnyArray, column: Column) -> tuple[Any, Any]:
     return both["min"], both["max"]
 
 
-def inlined_statistics(table: pa.Table, columns: Sequence[Column]) -> tuple[ColumnStats, ...]:
+def row_statistics(table: pa.Table, columns: Sequence[Column]) -> tuple[ColumnStats, ...]:
     """Statistics of rows that go into an inlined table, in the words DuckDB has for those.
 
     They differ from those of files: booleans read `true`, blobs as DuckDB prints them, NaN is a maximum,
@@ -246,13 +246,52 @@ class TableColumnStats:
     extra_stats: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class MergedStats:
+    """What more data does to a table's rows in `ducklake_table_column_stats`."""
+
+    added: tuple[TableColumnStats, ...] = ()
+    changed: tuple[TableColumnStats, ...] = ()
+    removed: frozenset[ColumnId] = frozenset()
+
+
 def merge_table_stats(
+    existing: Mapping[ColumnId, TableColumnStats] | None,
+    new: Sequence[ColumnStats],
+    columns: Sequence[Column],
+) -> MergedStats:
+    """Merge the statistics of new files and inlined rows into those of their table.
+
+    `existing` is None for the first data that a table ever gets, and only then rows are added: a column that
+    was added later, or whose row was deleted, has older values that a new row would not cover.
+    """
+    by_column: dict[ColumnId, list[ColumnStats]] = {}
+    for stats in new:
+        by_column.setdefault(stats.column_id, []).append(stats)
+    added, changed, removed = [], [], set()
+    for leaf in leaves(columns):
+        old = None if existing is None else existing.get(leaf.id)
+        if not new or (existing is not None and old is None):
+            continue
+        merged, first = old, existing is None
+        for stats in by_column.get(leaf.id, [ColumnStats(leaf.id, None, None, None, None, None)]):
+            merged = merge_column_stats(merged, stats, leaf.type) if first or merged is not None else None
+            first = False
+        if merged is None:
+            removed |= {leaf.id} if old is not None else set()
+        elif old is None:
+            added.append(merged)
+        elif merged != old:
+            changed.append(merged)
+    return MergedStats(tuple(added), tuple(changed), frozenset(removed))
+
+
+def merge_column_stats(
     existing: TableColumnStats | None, new: ColumnStats, type_: str
 ) -> TableColumnStats | None:
     """The row of a column after more data came, or None: the row must be deleted (or not written).
 
-    `existing` is None only for the first data a table ever gets. A column that was added later, or whose row
-    was deleted, has no row, and must not get one: its older values are unknown to it.
+    `existing` is None only for the first data a table ever gets.
 
     Bounds only ever widen, because older snapshots are read with the same row. DuckDB takes a row without
     bounds for a column that holds nothing but NULL, so a bound that is not known leaves only deletion.

@@ -66,7 +66,7 @@ def to_text(value: Any, type_: str) -> str:
     if type_ in TICKS:
         return _timestamp_text(value, type_)
     if type_ == "interval":
-        return interval_text(*value)
+        return _interval_words(*value)
     if type_ == "blob":
         return "".join(chr(b) if 32 <= b < 127 and b not in b"\\\"'" else f"\\x{b:02X}" for b in value)
     decimal = decimal_parts(type_)
@@ -150,6 +150,18 @@ def _timestamp_text(ticks: int, type_: str) -> str:
     days, rest = divmod(ticks, TICKS[type_] * _DAY)
     text = f"{_date_text(days)} {_clock_text(rest, TICKS[type_])}"
     return text + "+00" if type_ == "timestamptz" else text
+
+
+def _interval_words(months: int, days: int, micros: int) -> str:
+    years, months = divmod(abs(months), 12) if months >= 0 else (-(-months // 12), -(-months % 12))
+    words = [
+        f"{amount} {unit}{'' if abs(amount) == 1 else 's'}"
+        for amount, unit in ((years, "year"), (months, "month"), (days, "day"))
+        if amount
+    ]
+    if micros or not words:
+        words.append(("-" if micros < 0 else "") + _clock_text(abs(micros), 10**6))
+    return " ".join(words)
 
 
 def interval_text(months: int, days: int, micros: int) -> str:

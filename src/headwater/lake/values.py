@@ -321,16 +321,12 @@ def default_text(value: Any, column: Column) -> DefaultText:
             column=column.name,
         )
     plain = _plain(value, column)
-    text = " ".join(_interval_words(plain)) if column.type == "interval" else to_text(plain, column.type)
+    text = to_text(plain, column.type)
     if column.type == "blob" or text.upper() == "NULL":
         # As a literal, DuckDB would take the text NULL for no default, and refuses a blob.
         quoted = text.replace("'", "''")
         return DefaultText(text, f"CAST('{quoted}' AS {column.type.upper()})", "expression")
     return DefaultText(text, text, "literal")
-
-
-def _interval_words(plain: tuple[int, int, int]) -> list[str]:
-    return [interval_text(*plain)]
 
 
 def _plain(value: Any, column: Column) -> Any:
