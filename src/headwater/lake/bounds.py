@@ -30,6 +30,7 @@ from headwater.algebra.literals import (
     parse_uuid,
 )
 from headwater.lake.types import decimal_parts
+from headwater.lake.values import comparable
 
 #: Doubles that DuckDB made from a literal, and literals read as doubles here, agree to far more digits.
 _DOUBLE_SLACK = Decimal("1e-14")
@@ -116,6 +117,15 @@ _KINDS = {
     "varchar": Kind("text", "text", _TEXT),
     "uuid": Kind("uuid", "text", _UUID),
     "boolean": Kind("boolean", "int", _BOOLEAN),
+}
+
+_PARSERS: dict[str, Callable[[str], Literal | Unknown]] = {
+    **dict.fromkeys(("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"), parse_int),
+    "date": parse_date,
+    "time": parse_time,
+    **dict.fromkeys(("timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns"), parse_timestamp),
+    "timestamptz": parse_timestamptz,
+    "uuid": parse_uuid,
 }
 
 #: Digits of a second that a text keeps when DuckDB casts it to the type.
@@ -244,19 +254,25 @@ def _boolean(_: str, value: Literal) -> Bounds | None:
     return Bounds.of(int(value)) if isinstance(value, bool) else None
 
 
-def calendar_text(type_: str, value: Literal, transform: str) -> str | None:
-    """The value of a `year`, `month`, `day` or `hour` partition that holds all rows equal to the constant.
+def constant(type_: str, value: Literal) -> Any:
+    """The one value of the column's type that equals the constant, in plain form; None where that is unclear.
 
-    None for a TIMESTAMPTZ: DuckDB takes the parts in the time zone of the session that wrote the file.
+    For hashes and calendar parts, where a neighbouring value is of no use.
     """
-    if isinstance(value, str):
-        value = _known(parse_date(value) if type_ == "date" else parse_timestamp(value))
-    temporal = type_ == "date" or type_ in _DIGITS
-    if not temporal or not isinstance(value, date) or (isinstance(value, datetime) and value.tzinfo):
+    if isinstance(value, str) and type_ != "varchar":
+        parse = _PARSERS.get(type_)
+        value = _known(parse(value)) if parse else None
+    if isinstance(value, float) or type_ in ("float32", "float64"):
         return None
-    if transform == "hour":
-        return str(value.hour) if isinstance(value, datetime) else "0"
-    return str({"year": value.year, "month": value.month, "day": value.day}[transform])
+    parts = decimal_parts(type_)
+    if parts is not None:
+        number = _number(value)
+        return None if number is None else fitted(Decimal(number), *parts)
+    if isinstance(value, Decimal):
+        value = int(value) if value == value.to_integral_value() else None
+    if type_ == "varchar":
+        return value if isinstance(value, str) else None
+    return comparable(value, type_)
 
 
 def _known(value: Literal | Unknown) -> Literal:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
 from psycopg import sql
 
 from headwater.algebra.literals import Literal
@@ -28,10 +29,11 @@ from headwater.algebra.predicates import (
     Predicate,
     StartsWith,
 )
-from headwater.lake.bounds import Bounds, Kind, bounds, calendar_text, kind_of
+from headwater.errors import InvalidInputError
+from headwater.lake.bounds import Bounds, Kind, bounds, constant, kind_of
 from headwater.lake.connection import Database
-from headwater.lake.layout import CALENDAR
 from headwater.lake.model import Column, PartitionField, Table
+from headwater.lake.partitions import CALENDAR, transformed_text
 
 #: More joins than this cost PostgreSQL more to plan than they save.
 MAX_SETS = 12
@@ -407,4 +409,12 @@ def _transformed(predicate: Predicate, column: Column, transform: str) -> set[st
 
 
 def _partition_text(value: Literal, column: Column, transform: str) -> str | None:
-    return calendar_text(column.type, value, transform) if transform in CALENDAR else None
+    if transform in CALENDAR and column.type == "timestamptz":
+        return None  # DuckDB takes the parts in the time zone of the session that wrote the file
+    plain = constant(column.type, value)
+    if plain is None:
+        return None
+    try:
+        return transformed_text(plain, column, transform)
+    except (pa.ArrowException, InvalidInputError, OverflowError):
+        return None  # not a value the column could have
