@@ -144,6 +144,12 @@ class StorageUnavailableError(StorageError):
     retryable = True
 
 
+class FileMissingError(StorageError):
+    """A file that should be in the store is not there."""
+
+    code = "file_missing"
+
+
 class CorruptFileError(StorageError):
     """What is stored is not what was written: wrong size, no Parquet footer, wrong row count."""
 
