@@ -76,10 +76,10 @@ class RowFilter:
             f"SELECT {_PLACE}, coalesce(CAST((\n{self.text}\n) AS BOOLEAN), FALSE) "
             f"FROM (SELECT {', '.join([*selected, _PLACE])} FROM {_ROWS}) AS {_quoted(self.table_name)}"
         )
-        with _cursor() as cursor:
-            cursor.register(_ROWS, given)
+        with cursor() as session:
+            session.register(_ROWS, given)
             try:
-                result = cursor.execute(query).to_arrow_table()
+                result = session.execute(query).to_arrow_table()
             except duckdb.Error as error:
                 raise self._refused(error) from None
         kept = np.zeros(rows.num_rows, np.bool_)
@@ -111,18 +111,18 @@ _connections: dict[int, duckdb.DuckDBPyConnection] = {}
 
 
 @contextmanager
-def _cursor() -> Iterator[duckdb.DuckDBPyConnection]:
+def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
     """A cursor on an in-memory DuckDB of this process that can reach nothing outside."""
     pid = os.getpid()
     with _lock:
         if pid not in _connections:  # a forked child must not use its parent's threads
             _connections.clear()
             _connections[pid] = _connect()
-        cursor = _connections[pid].cursor()
+        session = _connections[pid].cursor()
     try:
-        yield cursor
+        yield session
     finally:
-        cursor.close()
+        session.close()
 
 
 def _connect() -> duckdb.DuckDBPyConnection:
