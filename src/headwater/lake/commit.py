@@ -19,10 +19,11 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 from tenacity import (
-    RetryCallState,
     Retrying,
     retry_if_exception_type,
     stop_after_attempt,
+    stop_after_delay,
+    stop_any,
     wait_random_exponential,
 )
 
@@ -129,7 +130,7 @@ class Commit:
         retry = Retrying(
             retry=retry_if_exception_type((*_TRY_AGAIN, *CONNECTION_LOST, CatalogUnavailableError)),
             wait=wait_random_exponential(multiplier=0.02, max=1.5),
-            stop=stop_after_attempt(_ATTEMPTS) | _stop_after(self.db.patience),
+            stop=stop_any(stop_after_attempt(_ATTEMPTS), stop_after_delay(self.db.patience)),
             reraise=True,
         )
         try:
@@ -206,10 +207,7 @@ class Commit:
         """Take the lock and read, in one round trip, everything the commit depends on."""
         db = self.db
         table_ids = sorted({t.id for t in self.draft.tables.values() if t.id >= 0 and self._touches(t.id)})
-        file_ids = sorted(
-            {p.deletes.file.id for t in prepared.tables for p in t.files}
-            | {file_id for t in prepared.tables for file_id in t.data.ended_files}
-        )
+        file_ids = sorted({file_id for t in prepared.tables for file_id in t.touched_files})
         with connection.pipeline():
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
@@ -378,10 +376,3 @@ class Commit:
 
 def _signals(changes: Sequence[Change]) -> bool:
     return any(change.token == "inlined_insert" for change in changes)  # noqa: S105
-
-
-def _stop_after(seconds: float) -> Callable[[RetryCallState], bool]:
-    def stop(state: RetryCallState) -> bool:
-        return (state.seconds_since_start or 0.0) >= seconds
-
-    return stop

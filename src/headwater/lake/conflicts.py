@@ -12,7 +12,7 @@ Two questions, asked under the commit lock:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -102,15 +102,14 @@ def _layout(table: Table) -> tuple[object, ...]:
     return stored, table.partition, table.path
 
 
-def check_rows(draft: Draft, since: Sequence[Committed], flushed: Iterable[int] = ()) -> None:
+def check_rows(draft: Draft, since: Sequence[Committed]) -> None:
     """Raise ConflictError if the draft's row changes cannot be ordered after those of others."""
-    flushing = set(flushed)
     for table in draft.tables.values():
         data = draft.data.get(table.id)
         against: set[str] = set()
         if data is not None and data.removes:
             against |= _INSERTS | _DELETES | _MAINTENANCE
-        if table.id in flushing:
+        if data is not None and data.flush is not None:
             against |= _DELETES | _MAINTENANCE
         if table.id in draft.null_checked:
             against |= _INSERTS

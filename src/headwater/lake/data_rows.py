@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import astuple, dataclass, field
 
 from psycopg import sql
 
@@ -12,54 +12,15 @@ from headwater.lake.changes import Change
 from headwater.lake.connection import Database
 from headwater.lake.draft import Draft, FileDeletes
 from headwater.lake.facts import TableFacts
-from headwater.lake.model import ColumnStats, StagedDeletes, StagedFile, Table
+from headwater.lake.file_rows import data_file, delete_file, retire_delete_files
+from headwater.lake.flush_rows import flush_statements
+from headwater.lake.model import ColumnStats, StagedFile, Table
 from headwater.lake.prepared import PreparedTable
 from headwater.lake.schema_rows import Numbers
 from headwater.lake.statements import Statement, end, insert, statement
-from headwater.lake.statistics import TableColumnStats, merge_table_stats
+from headwater.lake.statistics import merge_table_stats
 from headwater.lake.values import can_have_inlined_table, inlined_pg_type, to_inlined_rows
 
-_DATA_FILE_FIELDS = (
-    "data_file_id",
-    "table_id",
-    "begin_snapshot",
-    "path",
-    "path_is_relative",
-    "file_format",
-    "record_count",
-    "file_size_bytes",
-    "footer_size",
-    "row_id_start",
-    "partition_id",
-    "encryption_key",
-    "partial_max",
-)
-_DELETE_FILE_FIELDS = (
-    "delete_file_id",
-    "table_id",
-    "begin_snapshot",
-    "data_file_id",
-    "path",
-    "path_is_relative",
-    "format",
-    "delete_count",
-    "file_size_bytes",
-    "footer_size",
-    "encryption_key",
-    "partial_max",
-)
-_FILE_STATS_FIELDS = (
-    "data_file_id",
-    "table_id",
-    "column_id",
-    "column_size_bytes",
-    "value_count",
-    "null_count",
-    "min_value",
-    "max_value",
-    "contains_nan",
-    "extra_stats",
-)
 _TABLE_STATS_FIELDS = (
     "table_id",
     "column_id",
@@ -171,6 +132,13 @@ class _TableWriter:
         self._new_files()
         self._changed_files()
         self._inlined_rows()
+        if self.prepared.data.flush is not None:
+            statements, changes, size = flush_statements(
+                self.db, self.table_id, self.prepared.data.flush, self.numbers
+            )
+            self.rows.statements += statements
+            self.rows.changes += changes
+            self.file_size += size
         self._table_stats()
 
     def _change(self, token: str) -> None:
@@ -205,77 +173,20 @@ class _TableWriter:
             file_id = self.numbers.file_id()
             self._add_file(file_id, staged)
             if deletes is not None:
-                self._add_delete_file(file_id, deletes)
+                self.rows.statements += delete_file(self.db, self.numbers, self.table_id, file_id, deletes)
             self._change("inserted_into_table")
 
     def _add_file(self, file_id: int, staged: StagedFile) -> None:
-        partition = self.numbers.real(staged.partition_id) if staged.partition_id is not None else None
         # Rows that replace others carry their ids in the file. DuckDB drops those ids when it merges
         # files whose ranges look contiguous, unless there is no range.
         start = None if staged.has_row_ids else self.next_row_id
-        self.rows.statements += insert(
-            self.db,
-            "ducklake_data_file",
-            _DATA_FILE_FIELDS,
-            [
-                (
-                    file_id,
-                    self.table_id,
-                    self.at,
-                    staged.path,
-                    staged.path_is_relative,
-                    "parquet",
-                    staged.record_count,
-                    staged.file_size_bytes,
-                    staged.footer_size,
-                    start,
-                    partition,
-                    staged.encryption_key,
-                    None,
-                )
-            ],
+        self.rows.statements += data_file(
+            self.db, self.numbers, file_id, self.table_id, staged, self.at, None, start
         )
-        self.rows.statements += insert(
-            self.db,
-            "ducklake_file_column_stats",
-            _FILE_STATS_FIELDS,
-            file_stats(file_id, self.table_id, staged),
-        )
-        if partition is not None:
-            self.rows.statements += insert(
-                self.db,
-                "ducklake_file_partition_value",
-                ("data_file_id", "table_id", "partition_key_index", "partition_value"),
-                [(file_id, self.table_id, i, v) for i, v in enumerate(staged.partition_values)],
-            )
         self.next_row_id += staged.record_count
         self.record_count += staged.record_count
         self.file_size += staged.file_size_bytes
         self.new_stats += staged.column_stats
-
-    def _add_delete_file(self, data_file_id: int, staged: StagedDeletes) -> None:
-        first = self.at if staged.first_snapshot is None else staged.first_snapshot
-        self.rows.statements += insert(
-            self.db,
-            "ducklake_delete_file",
-            _DELETE_FILE_FIELDS,
-            [
-                (
-                    self.numbers.file_id(),
-                    self.table_id,
-                    first,
-                    data_file_id,
-                    staged.path,
-                    True,
-                    "parquet",
-                    staged.count,
-                    staged.file_size_bytes,
-                    staged.footer_size,
-                    staged.encryption_key,
-                    staged.last_snapshot,
-                )
-            ],
-        )
 
     def _changed_files(self) -> None:
         ended = [(self.table_id, file_id) for file_id in sorted(self.prepared.data.ended_files)]
@@ -286,7 +197,9 @@ class _TableWriter:
                 inline += [(file_id, int(position), self.at) for position in item.inline]
             elif item.delete_file is not None:
                 self._replace_deletes(item.deletes)
-                self._add_delete_file(file_id, item.delete_file)
+                self.rows.statements += delete_file(
+                    self.db, self.numbers, self.table_id, file_id, item.delete_file
+                )
                 self._change("deleted_from_table")
             else:
                 ended.append((self.table_id, file_id))
@@ -340,7 +253,8 @@ class _TableWriter:
         self._change("inlined_insert")
 
     def _table_stats(self) -> None:
-        if not self.new_stats and self.record_count == self.fact.record_count:
+        before = (self.fact.record_count, self.fact.next_row_id, self.fact.file_size_bytes)
+        if before == (self.record_count, self.next_row_id, self.file_size):
             return
         values = (self.record_count, self.next_row_id, self.file_size)
         if not self.fact.has_stats:
@@ -362,116 +276,37 @@ class _TableWriter:
 
     def _column_stats(self) -> None:
         """Widen the table's statistics, or take a row away where a bound is no longer known."""
-        before = self.fact.column_stats
-        after: dict[int, TableColumnStats | None] = dict(before)
-        columns = self.prepared.table.by_id()
-        pieces: dict[int, int] = {}
-        for new in self.new_stats:
-            pieces[new.column_id] = pieces.get(new.column_id, 0) + 1
-        for new in self.new_stats:
-            column = columns.get(new.column_id)
-            if column is None or (self.fact.has_stats and new.column_id not in before):
-                continue
-            if not self.fact.has_stats and pieces[new.column_id] < max(pieces.values()):
-                continue  # added halfway through the first data: rows before it are unknown to these
-            if new.column_id in after and after[new.column_id] is None:
-                continue
-            after[new.column_id] = merge_table_stats(after.get(new.column_id), new, column.type)
-        self._write_column_stats(before, after)
-
-    def _write_column_stats(
-        self, before: Mapping[int, TableColumnStats], after: Mapping[int, TableColumnStats | None]
-    ) -> None:
+        merged = merge_table_stats(
+            self.fact.column_stats if self.fact.has_stats else None,
+            self._complete_stats(),
+            self.prepared.table.columns,
+        )
         table = self.db.name("ducklake_table_column_stats")
-        changed = [s for i, s in after.items() if s is not None and i in before and s != before[i]]
-        if changed:
+        if merged.changed:
             self.rows.statements += statement(
                 sql.SQL(
                     "UPDATE {} SET contains_null = %s, contains_nan = %s, min_value = %s, max_value = %s, "
                     "extra_stats = %s WHERE table_id = %s AND column_id = %s"
                 ).format(table),
-                *[
-                    (
-                        s.contains_null,
-                        s.contains_nan,
-                        s.min_value,
-                        s.max_value,
-                        s.extra_stats,
-                        self.table_id,
-                        s.column_id,
-                    )
-                    for s in changed
-                ],
+                *[(*astuple(s)[1:], self.table_id, s.column_id) for s in merged.changed],
             )
         self.rows.statements += insert(
             self.db,
             "ducklake_table_column_stats",
             _TABLE_STATS_FIELDS,
-            [
-                (
-                    self.table_id,
-                    s.column_id,
-                    s.contains_null,
-                    s.contains_nan,
-                    s.min_value,
-                    s.max_value,
-                    s.extra_stats,
-                )
-                for i, s in after.items()
-                if s is not None and i not in before
-            ],
+            [(self.table_id, *astuple(s)) for s in merged.added],
         )
-        removed = sorted(i for i, s in after.items() if s is None and i in before)
-        if removed:
+        if merged.removed:
             self.rows.statements += statement(
                 sql.SQL("DELETE FROM {} WHERE table_id = %s AND column_id = ANY(%s)").format(table),
-                (self.table_id, removed),
+                (self.table_id, sorted(merged.removed)),
             )
 
+    def _complete_stats(self) -> list[ColumnStats]:
+        """Statistics of the columns that every piece of the new data has.
 
-def file_stats(file_id: int, table_id: int, staged: StagedFile) -> list[tuple[Any, ...]]:
-    """Statistics rows of one file."""
-    return [
-        (
-            file_id,
-            table_id,
-            s.column_id,
-            s.size_bytes,
-            s.value_count,
-            s.null_count,
-            s.min_value,
-            s.max_value,
-            s.contains_nan,
-            s.extra_stats,
-        )
-        for s in staged.column_stats
-    ]
-
-
-def retire_delete_files(db: Database, deletes: FileDeletes) -> list[Statement]:
-    """Take replaced delete files out of the catalog and schedule them for deletion."""
-    ids = [d.id for d in deletes.delete_files]
-    return [
-        *statement(
-            sql.SQL(
-                "INSERT INTO {} (data_file_id, path, path_is_relative, schedule_start) "
-                "SELECT d.delete_file_id, CASE WHEN NOT d.path_is_relative THEN d.path "
-                "WHEN NOT t.path_is_relative THEN t.path || d.path ELSE s.path || t.path || d.path END, "
-                "d.path_is_relative AND t.path_is_relative AND s.path_is_relative, now() "
-                "FROM {} d JOIN LATERAL (SELECT path, path_is_relative, schema_id FROM {} t "
-                "WHERE t.table_id = d.table_id ORDER BY begin_snapshot DESC LIMIT 1) t ON true "
-                "JOIN {} s ON s.schema_id = t.schema_id WHERE d.delete_file_id = ANY(%s)"
-            ).format(
-                db.name("ducklake_files_scheduled_for_deletion"),
-                db.name("ducklake_delete_file"),
-                db.name("ducklake_table"),
-                db.name("ducklake_schema"),
-            ),
-            (ids,),
-        ),
-        *statement(
-            sql.SQL("DELETE FROM {} WHERE delete_file_id = ANY(%s)").format(db.name("ducklake_delete_file")),
-            (ids,),
-            expected=len(ids),
-        ),
-    ]
+        A column that was added halfway through a table's first data says nothing about the rows before it.
+        """
+        pieces = Counter(stats.column_id for stats in self.new_stats)
+        most = max(pieces.values(), default=0)
+        return [stats for stats in self.new_stats if pieces[stats.column_id] == most]

@@ -5,14 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
 
 from headwater.algebra.predicates import parse_predicate
 from headwater.errors import InvalidInputError, NotFoundError
-from headwater.lake.conform import align_input, conform
+from headwater.lake.align import align_input
+from headwater.lake.conform import conform
 from headwater.lake.draft import (
     NO_POSITIONS,
     Draft,
@@ -21,9 +22,11 @@ from headwater.lake.draft import (
     NewFile,
     Positions,
 )
+from headwater.lake.flush import plan_flush
 from headwater.lake.model import DataFile, StagedFile, Table
 from headwater.lake.read import read_plan
-from headwater.lake.row_sql import assign, matching_rows, rows_to_table
+from headwater.lake.row_filter import HIDDEN, RowFilter
+from headwater.lake.row_sql import assign, rows_to_table
 from headwater.lake.scan import FileScan, InlinedScan, ScanPlan, plan_scan
 from headwater.lake.staging import Stager
 from headwater.lake.types import arrow_schema
@@ -154,6 +157,20 @@ class DataOperations(ABC):
                 waiting = []
         self._add_replacements(found, waiting, count)
         return count
+
+    def flush_inlined(self, table: TableName | str) -> int:
+        """Write rows and deletes kept in the catalog to Parquet files. Returns how many there were."""
+        if self.already_applied:
+            return 0
+        found = self._draft.state.table(table)
+        data = self._draft.rows(found)
+        if data.inserts or data.removes or found is not self._draft.base.table_by_id(found.id):
+            raise InvalidInputError(
+                f"Table {found.name} has uncommitted changes; flush it in a transaction of its own.",
+                table=str(found.name),
+            )
+        data.flush = plan_flush(self._context.db, self._draft.base, found, self._stager)
+        return data.flush.count if data.flush else 0
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -297,13 +314,13 @@ class DataOperations(ABC):
                 yield located
         for number, part in enumerate(kept):
             current = conform(part.table, table.columns)
-            places = matching_rows(current, where)
+            places = np.flatnonzero(RowFilter.of(where, table).matches(_with_hidden(current)))
             if len(places):
                 yield Located(
                     number,
                     places,
                     [part.row_ids[place] for place in places.tolist()],
-                    current.take(pa.array(places)),
+                    current.take(pa.array(places, pa.int64())),
                 )
 
     def _match(
@@ -325,6 +342,14 @@ class DataOperations(ABC):
         row_ids = rows.column("rowid").to_pylist()
         positions = rows.column(hidden[-1]).to_numpy().astype(np.int64)
         return Located(source, positions, row_ids, rows.drop_columns(hidden))
+
+
+def _with_hidden(rows: pa.Table) -> pa.Table:
+    """Rows that were never committed have no row id, file or snapshot yet."""
+    for name, kind in HIDDEN.items():
+        if name not in rows.schema.names:
+            rows = rows.append_column(name, pa.nulls(rows.num_rows, cast(Any, kind)))
+    return rows
 
 
 def _as_data_file(table: Table, staged: StagedFile) -> DataFile:

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from headwater.errors import AlreadyExistsError
 from headwater.lake.catalog import CatalogState, key
-from headwater.lake.model import DataFile, DeleteFile, SchemaInfo, StagedFile, Table, View
-from headwater.typedefs import FileId, TableName
+from headwater.lake.model import DataFile, DeleteFile, SchemaInfo, StagedDeletes, StagedFile, Table, View
+from headwater.typedefs import FileId, SnapshotId, TableName
 
 Positions = npt.NDArray[np.int64]
 NO_POSITIONS: Positions = np.empty(0, np.int64)
@@ -51,6 +51,40 @@ class FileDeletes:
     """Positions this transaction deletes, ascending."""
 
 
+@dataclass(frozen=True)
+class FlushedFile:
+    """Inlined rows as a stored file: their row ids and snapshots are inside."""
+
+    staged: StagedFile
+    first_snapshot: SnapshotId
+    last_snapshot: SnapshotId
+    deletes: StagedDeletes | None
+    """Rows that were dead already, with the snapshots that ended them."""
+
+
+@dataclass
+class Flush:
+    """Inlined rows and deletes of one table on their way into files."""
+
+    files: list[FlushedFile] = field(default_factory=list)
+    rows: dict[str, list[tuple[int, int, int | None]]] = field(default_factory=dict)
+    """Row id, begin and end of the rows taken, by inlined-data table."""
+    deletes: list[tuple[FileDeletes, StagedDeletes]] = field(default_factory=list)
+    """Files whose inlined deletes become a delete file, and that file."""
+    empty_tables: list[str] = field(default_factory=list)
+    """Inlined-data tables of older column layouts that nothing writes to any more."""
+
+    @property
+    def count(self) -> int:
+        """How many rows and deletes move."""
+        return sum(map(len, self.rows.values())) + sum(len(d.inlined) for d, _ in self.deletes)
+
+    @property
+    def stored(self) -> list[str]:
+        """Paths of the delete files, relative to the table's folder."""
+        return [d.path for _, d in self.deletes] + [f.deletes.path for f in self.files if f.deletes]
+
+
 @dataclass
 class TableData:
     """The rows one transaction adds to and removes from one table."""
@@ -64,11 +98,17 @@ class TableData:
     """Files removed whole."""
     truncated: bool = False
     """Every inlined row is ended too."""
+    flush: Flush | None = None
 
     @property
     def inserts(self) -> bool:
         """Does it add rows?"""
         return bool(self.files or self.inlined)
+
+    @property
+    def changes(self) -> bool:
+        """Is there anything to commit?"""
+        return self.inserts or self.removes or self.flush is not None
 
     @property
     def removes(self) -> bool:
@@ -146,3 +186,5 @@ class Draft:
         for table_id, data in self.data.items():
             for new in data.files:
                 yield by_id.get(table_id), new.staged
+            for flushed in data.flush.files if data.flush else ():
+                yield by_id.get(table_id), flushed.staged

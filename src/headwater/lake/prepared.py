@@ -16,7 +16,7 @@ from headwater.lake.facts import TableFacts
 from headwater.lake.model import ColumnStats, StagedDeletes, Table
 from headwater.lake.options import DEFAULT_INLINING_LIMIT, LakeOptions
 from headwater.lake.staging import Stager
-from headwater.lake.statistics import inlined_statistics
+from headwater.lake.statistics import row_statistics
 from headwater.lake.values import can_inline
 from headwater.typedefs import SnapshotId
 
@@ -43,6 +43,17 @@ class PreparedTable:
     """Rows for the catalog, in the table's columns."""
     inlined_stats: tuple[ColumnStats, ...] = ()
 
+    @property
+    def looked_at(self) -> list[FileDeletes]:
+        """Files whose deletes were read, and which must still be as they were."""
+        flushed = [deletes for deletes, _ in self.data.flush.deletes] if self.data.flush else []
+        return [file.deletes for file in self.files] + flushed
+
+    @property
+    def touched_files(self) -> set[int]:
+        """Committed files that this transaction changes."""
+        return {deletes.file.id for deletes in self.looked_at} | self.data.ended_files
+
 
 @dataclass
 class Prepared:
@@ -68,7 +79,7 @@ def prepare(draft: Draft, options: LakeOptions, stager: Stager, snapshot_id: Sna
     result = Prepared(snapshot_id)
     for table in draft.tables.values():
         data = draft.data.get(table.id)
-        if data is not None and (data.inserts or data.removes):
+        if data is not None and data.changes:
             result.tables.append(_Preparation(result, table, data, options, stager).run())
     return result
 
@@ -88,11 +99,13 @@ class _Preparation:
         self._inlined(prepared)
         for new in self.data.files:
             if len(new.deleted) < new.staged.record_count:
-                deletes = self._store(new.deleted, None) if len(new.deleted) else None
-                prepared.new_files.append((new, deletes))
+                stored = self._store(new.deleted, None) if len(new.deleted) else None
+                prepared.new_files.append((new, stored))
         for deletes in self.data.deletes.values():
             if deletes.file.id not in self.data.ended_files:
                 prepared.files.append(self._file(deletes))
+        if self.data.flush is not None:
+            self.result.stored += [self.table.path + path for path in self.data.flush.stored]
         return prepared
 
     def _inlined(self, prepared: PreparedTable) -> None:
@@ -106,7 +119,7 @@ class _Preparation:
         )
         if can_inline(columns):
             prepared.inlined = rows
-            prepared.inlined_stats = inlined_statistics(rows.table, columns)
+            prepared.inlined_stats = row_statistics(rows.table, columns)
             return
         kept = [i for i, row_id in enumerate(rows.row_ids) if row_id is not None]
         fresh = [i for i, row_id in enumerate(rows.row_ids) if row_id is None]
@@ -157,14 +170,14 @@ def check_live(prepared: Iterable[PreparedTable], facts: Mapping[int, TableFacts
     """Are the files rows are deleted from still live, with the delete files that were read?"""
     for item in prepared:
         fact = facts.get(item.table.id)
-        touched = {p.deletes.file.id for p in item.files} | item.data.ended_files
+        touched = item.touched_files
         if fact is None or not touched:
             continue
         gone = touched - fact.live_files
         moved = [
-            p.deletes.file.id
-            for p in item.files
-            if fact.live_deletes.get(p.deletes.file.id, set()) != {d.id for d in p.deletes.delete_files}
+            deletes.file.id
+            for deletes in item.looked_at
+            if fact.live_deletes.get(deletes.file.id, set()) != {d.id for d in deletes.delete_files}
         ]
         if gone or moved:
             raise ConflictError(

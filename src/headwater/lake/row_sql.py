@@ -1,4 +1,4 @@
-"""SQL over rows in memory: conditions and assignments, evaluated by DuckDB itself."""
+"""Assignments on rows in memory, evaluated by DuckDB itself."""
 
 from __future__ import annotations
 
@@ -6,30 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import duckdb
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.lake.model import Column
-from headwater.lake.types import arrow_field, arrow_schema, type_text
 from headwater.storage.duckdb_codec import cursor
-
-_PLACE = "__headwater_place"
-
-
-def matching_rows(rows: pa.Table, where: str) -> npt.NDArray[np.int64]:
-    """Positions of the rows that meet a condition, ascending."""
-    numbered = rows.append_column(_PLACE, pa.array(np.arange(rows.num_rows, dtype=np.int64)))
-    with cursor() as connection:
-        connection.register("headwater_rows", numbered)
-        try:
-            found = connection.execute(
-                f'SELECT "{_PLACE}" FROM headwater_rows WHERE ({where}\n) ORDER BY 1'
-            ).to_arrow_table()
-        except duckdb.Error as error:
-            raise bad_expression(where, error) from None
-    return found.column(0).to_numpy().astype(np.int64)
+from headwater.lake.types import arrow_field, arrow_schema, type_text
 
 
 def assign(rows: pa.Table, columns: Sequence[Column], values: Mapping[str, Any]) -> pa.Table:

@@ -10,8 +10,10 @@ import logging
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headwater.errors import StorageError
 from headwater.lake.draft import Positions
@@ -24,6 +26,7 @@ from headwater.lake.model import (
     ROW_ID_FIELD,
     SNAPSHOT_ID_COLUMN,
     SNAPSHOT_ID_FIELD,
+    Column,
     StagedDeletes,
     StagedFile,
     Table,
@@ -31,8 +34,8 @@ from headwater.lake.model import (
 from headwater.lake.options import DEFAULT_TARGET_FILE_SIZE, LakeOptions
 from headwater.lake.parquet_files import FileFormat, Written, write_file
 from headwater.lake.partitions import hive_path, split_by_partition
-from headwater.lake.types import arrow_schema
-from headwater.storage.parquet import ROW_GROUP_ROWS, Codec, resolve_codec
+from headwater.lake.types import AnyArray, arrow_schema
+from headwater.storage.parquet import ROW_GROUP_ROWS, resolve_codec
 from headwater.storage.store import Store
 
 log = logging.getLogger("headwater.lake")
@@ -47,7 +50,7 @@ class Stager:
     codec: str | None = None
     """Overrides the lake's own compression setting."""
 
-    def stage(self, table: Table, data: pa.Table, row_ids: pa.Array | None = None) -> list[StagedFile]:
+    def stage(self, table: Table, data: pa.Table, row_ids: AnyArray | None = None) -> list[StagedFile]:
         """Store rows that already have the table's columns; `row_ids` are kept inside the file."""
         if data.num_rows == 0:
             return []
@@ -62,6 +65,19 @@ class Stager:
             for part in self._parts(table, group):
                 staged.append(self._file(table, part, row_ids is not None, hive or "", values))
         return staged
+
+    def stage_whole(
+        self,
+        table: Table,
+        data: pa.Table,
+        columns: tuple[Column, ...],
+        partition_values: tuple[str | None, ...],
+    ) -> StagedFile:
+        """Store rows of an older column layout as one file; further columns of `data` go along."""
+        folder = ""
+        if partition_values and table.partition is not None and self._hive(table):
+            folder = hive_path(table.partition.fields, table.columns, partition_values)
+        return self._file(table, data, True, folder, partition_values, columns)
 
     def stage_stream(
         self, table: Table, batches: Iterable[pa.RecordBatch], bytes_at_once: int = 256 << 20
@@ -84,7 +100,7 @@ class Stager:
         name = delete_file_name()
         fields = [_field("file_path", pa.string(), DELETE_PATH_FIELD), _int64("pos", DELETE_POS_FIELD)]
         # DuckDB ignores what the path says; the catalog knows which data file is meant.
-        arrays: list[pa.Array] = [
+        arrays: list[AnyArray] = [
             pa.repeat(pa.scalar(""), len(positions)),
             pa.array(positions, pa.int64()),
         ]
@@ -123,9 +139,10 @@ class Stager:
         has_row_ids: bool,
         folder: str = "",
         partition_values: tuple[str | None, ...] = (),
+        columns: tuple[Column, ...] | None = None,
     ) -> StagedFile:
         path = folder + data_file_name()
-        written = self._write(table, path, data, table.columns)
+        written = self._write(table, path, data, table.columns if columns is None else columns)
         return StagedFile(
             path=path,
             record_count=data.num_rows,
@@ -138,18 +155,11 @@ class Stager:
             has_row_ids=has_row_ids,
         )
 
-    def _write(self, table: Table, path: str, data: pa.Table, columns: tuple[object, ...]) -> Written:
-        schema = arrow_schema(table.columns) if columns else data.schema
-        for extra in data.schema.names[len(schema) :]:
-            schema = schema.append(data.schema.field(extra))
-        return write_file(
-            self.store,
-            table.path + path,
-            data,
-            schema,
-            table.columns if columns else (),
-            self._format(table),
-        )
+    def _write(self, table: Table, path: str, data: pa.Table, columns: tuple[Column, ...]) -> Written:
+        schema = arrow_schema(columns)
+        for place in range(len(schema), data.num_columns):
+            schema = schema.append(data.schema.field(place))
+        return write_file(self.store, table.path + path, data, schema, columns, self._format(table))
 
     def _format(self, table: Table) -> FileFormat:
         where = {"schema_id": table.schema_id, "table_id": table.id}
@@ -180,22 +190,19 @@ class Stager:
             yield data.slice(start, rows)
 
     def _sorted(
-        self, table: Table, data: pa.Table, row_ids: pa.Array | None
-    ) -> tuple[pa.Table, pa.Array | None]:
+        self, table: Table, data: pa.Table, row_ids: AnyArray | None
+    ) -> tuple[pa.Table, AnyArray | None]:
         keys = sort_keys(table)
         where = {"schema_id": table.schema_id, "table_id": table.id}
         if not keys or not self.options.flag("sort_on_insert", True, **where):
             return data, row_ids
-        order = pa.compute.sort_indices(data, sort_keys=keys)
+        order = pc.sort_indices(data, sort_keys=cast(Any, keys))  # the stubs do not know null placement
         return data.take(order), None if row_ids is None else row_ids.take(order)
 
 
-def _field(name: str, kind: pa.DataType, field_id: int) -> pa.Field:
+def _field(name: str, kind: pa.DataType, field_id: int) -> pa.Field[Any]:
     return pa.field(name, kind, nullable=False, metadata={"PARQUET:field_id": str(field_id)})
 
 
-def _int64(name: str, field_id: int) -> pa.Field:
+def _int64(name: str, field_id: int) -> pa.Field[Any]:
     return _field(name, pa.int64(), field_id)
-
-
-__all__ = ["Codec", "Stager"]

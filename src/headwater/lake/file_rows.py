@@ -1,0 +1,159 @@
+"""Catalog rows of single data files and delete files."""
+
+from __future__ import annotations
+
+from psycopg import sql
+
+from headwater.lake.connection import Database
+from headwater.lake.draft import FileDeletes
+from headwater.lake.model import StagedDeletes, StagedFile
+from headwater.lake.schema_rows import Numbers
+from headwater.lake.statements import Statement, insert, statement
+
+_DATA_FILE_FIELDS = (
+    "data_file_id",
+    "table_id",
+    "begin_snapshot",
+    "path",
+    "path_is_relative",
+    "file_format",
+    "record_count",
+    "file_size_bytes",
+    "footer_size",
+    "row_id_start",
+    "partition_id",
+    "encryption_key",
+    "partial_max",
+)
+_DELETE_FILE_FIELDS = (
+    "delete_file_id",
+    "table_id",
+    "begin_snapshot",
+    "data_file_id",
+    "path",
+    "path_is_relative",
+    "format",
+    "delete_count",
+    "file_size_bytes",
+    "footer_size",
+    "encryption_key",
+    "partial_max",
+)
+_FILE_STATS_FIELDS = (
+    "data_file_id",
+    "table_id",
+    "column_id",
+    "column_size_bytes",
+    "value_count",
+    "null_count",
+    "min_value",
+    "max_value",
+    "contains_nan",
+    "extra_stats",
+)
+
+
+def data_file(
+    db: Database,
+    numbers: Numbers,
+    file_id: int,
+    table_id: int,
+    staged: StagedFile,
+    begin_snapshot: int,
+    partial_max: int | None,
+    row_id_start: int | None = None,
+) -> list[Statement]:
+    """Rows for one data file: itself, its statistics, its partition values."""
+    partition = numbers.real(staged.partition_id) if staged.partition_id is not None else None
+    row = (
+        file_id,
+        table_id,
+        begin_snapshot,
+        staged.path,
+        staged.path_is_relative,
+        "parquet",
+        staged.record_count,
+        staged.file_size_bytes,
+        staged.footer_size,
+        row_id_start,
+        partition,
+        staged.encryption_key,
+        partial_max,
+    )
+    stats = [
+        (
+            file_id,
+            table_id,
+            s.column_id,
+            s.size_bytes,
+            s.value_count,
+            s.null_count,
+            s.min_value,
+            s.max_value,
+            s.contains_nan,
+            s.extra_stats,
+        )
+        for s in staged.column_stats
+    ]
+    values = enumerate(staged.partition_values) if partition is not None else ()
+    return [
+        *insert(db, "ducklake_data_file", _DATA_FILE_FIELDS, [row]),
+        *insert(db, "ducklake_file_column_stats", _FILE_STATS_FIELDS, stats),
+        *insert(
+            db,
+            "ducklake_file_partition_value",
+            ("data_file_id", "table_id", "partition_key_index", "partition_value"),
+            [(file_id, table_id, index, value) for index, value in values],
+        ),
+    ]
+
+
+def delete_file(
+    db: Database, numbers: Numbers, table_id: int, data_file_id: int, staged: StagedDeletes
+) -> list[Statement]:
+    """The row for one delete file."""
+    first = numbers.snapshot_id if staged.first_snapshot is None else staged.first_snapshot
+    row = (
+        numbers.file_id(),
+        table_id,
+        first,
+        data_file_id,
+        staged.path,
+        True,
+        "parquet",
+        staged.count,
+        staged.file_size_bytes,
+        staged.footer_size,
+        staged.encryption_key,
+        staged.last_snapshot,
+    )
+    return insert(db, "ducklake_delete_file", _DELETE_FILE_FIELDS, [row])
+
+
+def retire_delete_files(db: Database, deletes: FileDeletes) -> list[Statement]:
+    """Take replaced delete files out of the catalog and schedule them for deletion."""
+    ids = [d.id for d in deletes.delete_files]
+    return [
+        *statement(
+            sql.SQL(
+                "INSERT INTO {} (data_file_id, path, path_is_relative, schedule_start) "
+                "SELECT d.delete_file_id, CASE WHEN NOT d.path_is_relative THEN d.path "
+                "WHEN NOT t.path_is_relative THEN t.path || d.path ELSE s.path || t.path || d.path END, "
+                "d.path_is_relative AND t.path_is_relative AND s.path_is_relative, now() "
+                "FROM {} d JOIN LATERAL (SELECT path, path_is_relative, schema_id FROM {} t "
+                "WHERE t.table_id = d.table_id ORDER BY begin_snapshot DESC LIMIT 1) t ON true "
+                "JOIN {} s ON s.schema_id = t.schema_id WHERE d.delete_file_id = ANY(%s)"
+            ).format(
+                db.name("ducklake_files_scheduled_for_deletion"),
+                db.name("ducklake_delete_file"),
+                db.name("ducklake_table"),
+                db.name("ducklake_schema"),
+            ),
+            (ids,),
+        ),
+        *statement(
+            sql.SQL("DELETE FROM {} WHERE delete_file_id = ANY(%s)").format(db.name("ducklake_delete_file")),
+            (ids,),
+            expected=len(ids),
+        ),
+    ]
