@@ -16,12 +16,12 @@ from headwater.lake.model import Column, ColumnStats
 from headwater.lake.statistics import (
     TableColumnStats,
     file_statistics,
-    row_statistics,
     leaves,
     long_string_bounds,
     merge_column_stats,
     merge_table_stats,
     nan_columns,
+    row_statistics,
 )
 from headwater.lake.types import arrow_schema
 from headwater.lake.values import parse_stat

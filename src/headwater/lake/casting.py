@@ -163,6 +163,9 @@ def cast_leaf(array: AnyArray, column: Column) -> AnyArray:
         return _decode_intervals(array)
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(target) and kind.unit != target.unit:
         return _rescale(array, target)
+    if pa.types.is_integer(kind) and pa.types.is_decimal(target):
+        # Arrow wants room for every value of the integer type; what counts is whether these values fit.
+        return array.cast(pa.decimal256(76, target.scale)).cast(target)
     return array.cast(target)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headwater.lake.casting import cast_array
 from headwater.lake.model import Column
 from headwater.lake.types import AnyArray, type_text
-from headwater.storage.duckdb_codec import cursor
+from headwater.storage.duckdb_codec import sandbox
 
 _CAST = re.compile(r"CAST\('((?:[^']|'')*)' AS [A-Z_ ]+\)")
 
@@ -24,7 +24,7 @@ def parse_nested(texts: list[str | None], column: Column) -> AnyArray:
     plain = pa.table(
         {"v": pa.array([None if text is None else _unwrapped(text) for text in texts], pa.string())}
     )
-    with cursor() as duck:
+    with sandbox() as duck:
         duck.register("inlined", plain)
         found = duck.execute(f"SELECT CAST(v AS {type_text(column)}) AS v FROM inlined").to_arrow_table()
         duck.unregister("inlined")

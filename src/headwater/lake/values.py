@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
+import duckdb
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
@@ -26,7 +27,8 @@ from headwater.lake.texts import (
     plain_values,
     to_text,
 )
-from headwater.lake.types import AnyArray, arrow_schema, arrow_type, decimal_parts
+from headwater.lake.types import AnyArray, arrow_schema, arrow_type, decimal_parts, type_text
+from headwater.storage.duckdb_codec import sandbox
 
 #: DuckDB cuts the bounds of longer strings.
 STAT_BYTES = 256
@@ -358,8 +360,49 @@ def default_array(column: Column, length: int) -> AnyArray:
     """The column's values in rows of files that do not have it: its `initial_default`, or NULL."""
     if column.initial_default is None:
         return pa.nulls(length, arrow_type(column))
+    return literal_array(column.initial_default, column, length)
+
+
+def literal_array(text: str, column: Column, length: int) -> AnyArray:
+    """An array of one constant, given as the text of a literal default."""
     if column.is_nested:
-        value = parse_nested([column.initial_default], column)
+        value = parse_nested([text], column)
     else:
-        value = plain_array([from_text(column.initial_default, column.type)], column)
-    return value.take(pa.array([0] * length, pa.int32())) if length != 1 else value
+        value = plain_array([_literal(text, column)], column)
+    return value.take(pa.array([0] * length, pa.int32()))
+
+
+def _literal(text: str, column: Column) -> Any:
+    """A literal's plain value. The text is as the user typed it: `1.7` for an integer column means 2."""
+    try:
+        value = from_text(text, column.type)
+    except ValueError:
+        return cast_text(text, column)
+    decimal = decimal_parts(column.type)
+    if decimal is not None and value.as_tuple().exponent < -decimal[1]:
+        return cast_text(text, column)
+    return value
+
+
+def cast_text(text: str, column: Column) -> Any:
+    """The plain value DuckDB gets when it casts the text to the column's type."""
+    with sandbox() as duck:
+        try:
+            found = duck.execute(
+                f"SELECT CAST(? AS {type_text(column)}) AS v", [_typed(text)]
+            ).to_arrow_table()
+        except duckdb.Error as error:
+            raise InvalidInputError(
+                f"column {column.name!r}: {text!r} is no value of type {column.type}",
+                detail=str(error).split("\n")[0],
+                column=column.name,
+                type=column.type,
+            ) from error
+    return plain_values(found.column(0).combine_chunks(), column)[0]
+
+
+def _typed(text: str) -> Any:
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        return text

@@ -10,26 +10,38 @@ from contextlib import contextmanager
 import duckdb
 
 _lock = threading.Lock()
-_connections: dict[int, duckdb.DuckDBPyConnection] = {}
+_connections: dict[tuple[int, bool], duckdb.DuckDBPyConnection] = {}
 
 
 @contextmanager
 def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A cursor on this process's in-memory DuckDB, with nothing of the outside in reach."""
-    pid = os.getpid()
+    """A cursor on this process's in-memory DuckDB, which reads and writes files."""
+    with _cursor(sealed=False) as found:
+        yield found
+
+
+@contextmanager
+def sandbox() -> Iterator[duckdb.DuckDBPyConnection]:
+    """A cursor on an in-memory DuckDB that reaches no file and no network: for text from a catalog."""
+    with _cursor(sealed=True) as found:
+        yield found
+
+
+@contextmanager
+def _cursor(*, sealed: bool) -> Iterator[duckdb.DuckDBPyConnection]:
+    key = os.getpid(), sealed
     with _lock:
         # A forked child must not use its parent's DuckDB: its threads did not come along.
-        if pid not in _connections:
-            _connections.clear()
-            _connections[pid] = _connect()
-        child = _connections[pid].cursor()
+        if key not in _connections:
+            _connections[key] = _connect(sealed=sealed)
+        child = _connections[key].cursor()
     try:
         yield child
     finally:
         child.close()
 
 
-def _connect() -> duckdb.DuckDBPyConnection:
+def _connect(*, sealed: bool) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -40,4 +52,7 @@ def _connect() -> duckdb.DuckDBPyConnection:
         },
     )
     connection.execute("SET TimeZone = 'UTC'")
+    if sealed:
+        connection.execute("SET enable_external_access = false")
+        connection.execute("SET lock_configuration = true")
     return connection
