@@ -20,6 +20,7 @@ from psycopg import sql
 from headwater.algebra.predicates import Predicate
 from headwater.errors import SnapshotError
 from headwater.lake.catalog import CatalogState
+from headwater.lake.conform import NameMapping, name_mapping
 from headwater.lake.connection import Connection, Cursor, Database
 from headwater.lake.model import Column, DataFile, DeleteFile, Snapshot, Table
 from headwater.lake.pruning import Pruning, prune
@@ -40,18 +41,6 @@ class FileScan(NamedTuple):
     max_snapshot: SnapshotId | None = None
     """Read only rows whose embedded snapshot id is at most this; None to read all."""
     partition_values: tuple[str | None, ...] = ()
-
-
-class MappedName(NamedTuple):
-    """One row of a name mapping: the name that a column or field has in a file without field ids."""
-
-    column_id: int
-    """Only a number within the mapping, counted depth first; `parent_column` refers to it."""
-    source_name: str
-    target_field_id: int
-    parent_column: int | None
-    is_partition: bool
-    """The value is not in the file, but in its path (`name=value/`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +66,7 @@ class ScanPlan:
     snapshot: Snapshot
     files: Sequence[FileScan]
     inlined: tuple[InlinedScan, ...] = ()
-    mappings: Mapping[int, tuple[MappedName, ...]] = field(default_factory=dict)
+    mappings: Mapping[int, tuple[NameMapping, ...]] = field(default_factory=dict)
     """How files without field ids name the columns, by `mapping_id`."""
     files_total: int = 0
     files_pruned: int = 0
@@ -138,7 +127,7 @@ _QUERIES = {
     ),
     "inlined": (
         "SELECT table_name, schema_version FROM {ducklake_inlined_data_tables} "
-        "WHERE table_id = %(table)s ORDER BY schema_version"
+        "WHERE table_id = %(table)s AND schema_version <= %(version)s ORDER BY schema_version"
     ),
     "deletes": (
         "SELECT d.delete_file_id, d.data_file_id, "
@@ -208,7 +197,7 @@ class _Planner:
         with self.connection.pipeline():
             files_cursor = self._ask("files") if pruning is None else self._ask_for_pruned(pruning)
             facts_cursor = self._ask("facts", deletes=self._deletes_table.as_string(None))
-            inlined_cursor = self._ask("inlined")
+            inlined_cursor = self._ask("inlined", version=self.snapshot.schema_version)
             if pruning is None:
                 # One round trip serves all; after pruning only few files are left to ask about.
                 self._ask_about_files(details, None)
@@ -338,11 +327,35 @@ def _partition_values(rows: Iterable[tuple[Any, ...]]) -> dict[FileId, tuple[str
     return {file_id: tuple(found[i] for i in sorted(found)) for file_id, found in values.items()}
 
 
-def _mappings(rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[MappedName, ...]]:
-    found: dict[int, list[MappedName]] = {}
+def _mappings(rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[NameMapping, ...]]:
+    found: dict[int, list[Any]] = {}
     for mapping_id, *row in rows:
-        found.setdefault(mapping_id, []).append(MappedName._make(row))
-    return {mapping_id: tuple(names) for mapping_id, names in found.items()}
+        found.setdefault(mapping_id, []).append(tuple(row))
+    return {mapping_id: name_mapping(names) for mapping_id, names in found.items()}
+
+
+def inlined_layouts(
+    db: Database, connection: Connection, table: Table, snapshot: Snapshot
+) -> list[tuple[str, int, tuple[Column, ...]]]:
+    """Name, schema version and columns of the tables that can hold inlined rows of a snapshot."""
+    queries = _queries(db.schema)
+    parameters = {"table": table.id, "version": snapshot.schema_version}
+    with connection.pipeline():
+        registered, columns, versions = (
+            connection.execute(queries[what], parameters) for what in ("inlined", "columns", "versions")
+        )
+    return _layouts(table, registered.fetchall(), columns, versions)
+
+
+def _layouts(
+    table: Table, registered: Iterable[tuple[Any, ...]], columns: Cursor, versions: Cursor
+) -> list[tuple[str, int, tuple[Column, ...]]]:
+    rows = columns.fetchall()
+    begins: dict[int, SnapshotId] = dict(versions.fetchall())
+    return [
+        (name, version, _layout(rows, begins.get(version, table.begin_snapshot)))
+        for name, version in registered
+    ]
 
 
 def _layout(rows: Collection[tuple[Any, ...]], at: SnapshotId) -> tuple[Column, ...]:

@@ -1,0 +1,75 @@
+"""Which rows of a data file are deleted at a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.errors import CorruptFileError, UnsupportedError
+from headwater.lake.deletion_vectors import decode_deletion_vector
+from headwater.lake.model import DELETE_POS_FIELD, SNAPSHOT_ID_COLUMN, SNAPSHOT_ID_FIELD, DeleteFile
+from headwater.lake.types import FIELD_ID_KEY, AnyArray
+from headwater.storage import duckdb_codec
+from headwater.storage.store import Store
+from headwater.typedefs import SnapshotId
+
+Positions = npt.NDArray[np.int64]
+
+
+def deleted_positions(
+    store: Store, files: Iterable[DeleteFile], inlined: Iterable[int], snapshot: SnapshotId
+) -> Positions:
+    """Positions of the rows that are deleted at `snapshot`, ascending, each once."""
+    parts = [np.fromiter(inlined, np.int64)]
+    for file in files:
+        positions, snapshots = read_deletes(store, file)
+        # Every position of an old snapshot is in the file; what came later is not yet deleted.
+        parts.append(positions if snapshots is None else positions[snapshots <= snapshot])
+    return np.unique(np.concatenate(parts))
+
+
+def read_deletes(store: Store, file: DeleteFile) -> tuple[Positions, Positions | None]:
+    """The positions that a delete file holds and, if it says so, the snapshot that deleted each."""
+    if file.format == "puffin":
+        return decode_deletion_vector(store.read(file.path), file.path), None
+    if file.format != "parquet":
+        raise UnsupportedError(
+            f"The delete file {file.path!r} has the format {file.format!r}.",
+            hint="Headwater reads parquet and puffin.",
+            location=file.path,
+        )
+    table = _read(store, file)
+    positions = _column(table, DELETE_POS_FIELD, "pos")
+    if positions is None or positions.null_count:
+        raise CorruptFileError(f"The delete file {file.path!r} has no positions.", location=file.path)
+    # Only the file itself can tell whether it has snapshots: `partial_max` may be NULL although it has.
+    snapshots = _column(table, SNAPSHOT_ID_FIELD, SNAPSHOT_ID_COLUMN)
+    return (
+        positions.to_numpy().astype(np.int64),
+        None if snapshots is None else snapshots.to_numpy().astype(np.int64),
+    )
+
+
+def _read(store: Store, file: DeleteFile) -> pa.Table:
+    if file.encryption_key is not None:
+        return duckdb_codec.read_encrypted(store, file.path, file.encryption_key)
+    with store.open_input(file.path) as source:
+        try:
+            table: pa.Table = pq.ParquetFile(source).read()
+            return table
+        except pa.ArrowInvalid as error:
+            raise CorruptFileError(
+                f"The delete file {file.path!r} is no Parquet file.", detail=str(error), location=file.path
+            ) from None
+
+
+def _column(table: pa.Table, field_id: int, name: str) -> AnyArray | None:
+    for place, field in enumerate(table.schema):
+        metadata = field.metadata or {}
+        if field.name == name or metadata.get(FIELD_ID_KEY) == str(field_id).encode():
+            return table.column(place)
+    return None

@@ -1,0 +1,205 @@
+"""One data file of a plan, read as the table's rows at the plan's snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.errors import CorruptFileError, StorageError
+from headwater.lake.conform import NameMapping, conform, field_id
+from headwater.lake.deletes import Positions, deleted_positions
+from headwater.lake.model import (
+    ROW_ID_COLUMN,
+    ROW_ID_FIELD,
+    SNAPSHOT_ID_COLUMN,
+    SNAPSHOT_ID_FIELD,
+    Column,
+    DataFile,
+)
+from headwater.lake.request import Request
+from headwater.lake.scan import FileScan, ScanPlan
+from headwater.lake.types import AnyArray
+from headwater.lake.values import default_array
+from headwater.storage.store import Store
+
+
+def read_file(
+    store: Store, plan: ScanPlan, scan: FileScan, request: Request, rows_at_once: int
+) -> Iterator[pa.Table]:
+    """The file's rows, in pieces of whole row groups with about `rows_at_once` rows."""
+    with _explained(plan, scan.file):
+        gone = (
+            deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id)
+            if scan.deletes or scan.inlined_deletes
+            else np.empty(0, np.int64)
+        )
+        with store.open_input(scan.file.path) as source:
+            yield from _FileReader(store, plan, scan, request, gone).pieces(source, rows_at_once)
+
+
+@dataclass
+class _FileReader:
+    store: Store
+    plan: ScanPlan
+    scan: FileScan
+    request: Request
+    gone: Positions
+
+    def pieces(self, source: pa.NativeFile, rows_at_once: int) -> Iterator[pa.Table]:
+        parquet = pq.ParquetFile(source, pre_buffer=True)
+        layout = _Layout.of(parquet.schema_arrow, self.plan, self.scan, self.request)
+        first = 0
+        for groups, count in _groups(parquet.metadata, rows_at_once):
+            if not self._all_gone(first, count):
+                data = parquet.read_row_groups(groups, columns=layout.names)
+                yield self.piece(data, layout, first, count)
+            first += count
+
+    def _all_gone(self, first: int, count: int) -> bool:
+        low, high = np.searchsorted(self.gone, (first, first + count))
+        return bool(high - low >= count)
+
+    def piece(self, data: pa.Table, layout: _Layout, first: int, count: int) -> pa.Table:
+        """The rows left of `count` rows that begin at position `first`, as the request wants them."""
+        kept = self._kept(data, layout, first, count)
+        positions: Positions | None = None
+        if kept is not None and not kept.all():
+            data = data.filter(pa.array(kept))
+            positions = np.flatnonzero(kept) + first
+        places = np.arange(first, first + count) if positions is None else positions
+        rows = layout.rows(data, len(places), self.scan.file.path)
+        file = self.scan.file
+
+        def hidden(name: str) -> AnyArray:
+            match name:
+                case "filename":
+                    return pa.repeat(pa.scalar(file.path), len(places))
+                case "file_row_number":
+                    return pa.array(places)
+                case "rowid" if layout.row_ids is not None:
+                    return data.column(layout.row_ids)
+                case "rowid" if file.row_id_start is not None:
+                    return pa.array(places + file.row_id_start)
+                case "snapshot_id" if layout.snapshot_ids is not None:
+                    return data.column(layout.snapshot_ids)
+                case "snapshot_id":
+                    return pa.repeat(pa.scalar(file.begin_snapshot), len(places))
+            return pa.nulls(len(places), pa.int64())
+
+        return self.request.finish(rows, hidden)
+
+    def _kept(self, data: pa.Table, layout: _Layout, first: int, count: int) -> npt.NDArray[np.bool_] | None:
+        """Which rows are neither deleted nor newer than the snapshot; None for all."""
+        kept: npt.NDArray[np.bool_] | None = None
+        low, high = np.searchsorted(self.gone, (first, first + count))
+        if high > low:
+            kept = np.ones(count, np.bool_)
+            kept[self.gone[low:high] - first] = False
+        if self.scan.max_snapshot is not None and layout.snapshot_ids is not None:
+            old = data.column(layout.snapshot_ids).to_numpy() <= self.scan.max_snapshot
+            kept = old if kept is None else kept & old
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """How a file holds what is needed of it."""
+
+    columns: tuple[Column, ...]
+    positional: tuple[Column, ...] | None
+    """All columns of the table, for a file that has no field ids: it is matched by their order."""
+    mapping: Sequence[NameMapping] | None
+    names: list[str] | None
+    """The file's own names of the columns to read; None for all."""
+    row_ids: str | None
+    snapshot_ids: str | None
+
+    @classmethod
+    def of(cls, schema: pa.Schema, plan: ScanPlan, scan: FileScan, request: Request) -> _Layout:
+        """Find the columns by field id, by the file's name mapping, or by position."""
+        fields = list(schema)
+        by_id = {found: field.name for field in fields if (found := field_id(field)) is not None}
+        known = {field.name for field in fields}
+        row_ids = by_id.get(ROW_ID_FIELD, ROW_ID_COLUMN if ROW_ID_COLUMN in known else None)
+        snapshot_ids = by_id.get(
+            SNAPSHOT_ID_FIELD, SNAPSHOT_ID_COLUMN if SNAPSHOT_ID_COLUMN in known else None
+        )
+        names: list[str] | None = None
+        mapping = None if scan.file.mapping_id is None else plan.mappings.get(scan.file.mapping_id, ())
+        if mapping is not None:
+            wanted = {column.id for column in request.needed}
+            sources = {m.source_name.lower() for m in mapping if m.target_id in wanted and not m.is_partition}
+            names = [field.name for field in fields if field.name.lower() in sources]
+        elif by_id:
+            names = [by_id[column.id] for column in request.needed if column.id in by_id]
+        if names is not None:
+            if row_ids is not None and "rowid" in request.needed_hidden:
+                names.append(row_ids)
+            if snapshot_ids is not None and (
+                scan.max_snapshot is not None or "snapshot_id" in request.needed_hidden
+            ):
+                names.append(snapshot_ids)
+        return cls(
+            columns=request.needed,
+            positional=plan.table.columns if mapping is None and not by_id else None,
+            mapping=mapping,
+            names=names,
+            row_ids=row_ids,
+            snapshot_ids=snapshot_ids,
+        )
+
+    def rows(self, data: pa.Table, count: int, path: str) -> pa.Table:
+        """The needed columns, as the table has them now."""
+        if self.positional is not None:
+            return conform(data, self.positional).select([column.name for column in self.columns])
+        if self.mapping is None and not self.names:
+            # Without a column Arrow does not know how many rows there are.
+            arrays = [default_array(column, count) for column in self.columns]
+            return pa.Table.from_arrays(arrays, names=[column.name for column in self.columns])
+        return conform(data, self.columns, mapping=self.mapping, path=path)
+
+
+def _groups(metadata: pq.FileMetaData, rows_at_once: int) -> Iterator[tuple[list[int], int]]:
+    """Row groups to read together, and their rows."""
+    groups: list[int] = []
+    count = 0
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group).num_rows
+        if groups and count + rows > rows_at_once:
+            yield groups, count
+            groups, count = [], 0
+        groups.append(group)
+        count += rows
+    if count:
+        yield groups, count
+
+
+@contextmanager
+def _explained(plan: ScanPlan, file: DataFile) -> Iterator[None]:
+    """Say of which table and snapshot a file is that cannot be read."""
+    where = f"{plan.table.name} at snapshot {plan.snapshot.id}"
+    facts: dict[str, Any] = {"table": str(plan.table.name), "snapshot_id": plan.snapshot.id}
+    try:
+        yield
+    except StorageError as error:
+        raise type(error)(
+            f"A file of {where} cannot be read: {error.message}",
+            detail=error.detail,
+            hint=error.hint,
+            **{**facts, **error.facts},
+        ) from None
+    except pa.ArrowInvalid as error:
+        raise CorruptFileError(
+            f"A file of {where} is damaged: {file.path}", detail=str(error), location=file.path, **facts
+        ) from None
+    except OSError as error:
+        raise StorageError(
+            f"A file of {where} cannot be read: {file.path}", detail=str(error), location=file.path, **facts
+        ) from None

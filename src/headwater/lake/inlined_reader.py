@@ -1,0 +1,91 @@
+"""Rows that are kept in the catalog's own database."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from headwater.errors import ConflictError
+from headwater.lake.conform import conform
+from headwater.lake.connection import Connection, Database
+from headwater.lake.model import Column
+from headwater.lake.request import Request
+from headwater.lake.scan import InlinedScan, ScanPlan
+from headwater.lake.types import AnyArray, arrow_schema
+from headwater.lake.values import default_array, from_inlined_rows, inlined_select_cast
+
+
+def read_inlined(db: Database, plan: ScanPlan, request: Request) -> list[pa.Table]:
+    """The inlined rows of a plan, a table for each place they are in."""
+    if not plan.inlined:
+        return []
+
+    def fetch(connection: Connection) -> list[list[tuple[Any, ...]]]:
+        with connection.pipeline():
+            cursors = [_select(db, connection, plan, scan, request) for scan in plan.inlined]
+        return [cursor.fetchall() for cursor in cursors]
+
+    try:
+        found = db.read(fetch)
+    except psycopg.errors.UndefinedTable:
+        raise _flushed(plan) from None
+    if [len(rows) for rows in found] != [scan.row_count for scan in plan.inlined]:
+        raise _flushed(plan)
+    return [_as_table(rows, scan, request) for rows, scan in zip(found, plan.inlined, strict=True)]
+
+
+def _stored(scan: InlinedScan, request: Request) -> list[Column]:
+    wanted = {column.id for column in request.needed}
+    return [column for column in scan.columns if column.id in wanted]
+
+
+def _select(
+    db: Database, connection: Connection, plan: ScanPlan, scan: InlinedScan, request: Request
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    fields = [sql.Identifier("row_id"), sql.Identifier("begin_snapshot")]
+    selected: list[sql.Composable] = list(fields)
+    for column in _stored(scan, request):
+        cast = inlined_select_cast(column)
+        name = sql.Identifier(column.name)
+        selected.append(name if cast is None else sql.SQL("{}::{}").format(name, sql.SQL(cast)))
+    query = sql.SQL(
+        "SELECT {} FROM {} WHERE begin_snapshot <= %(at)s "
+        "AND (end_snapshot IS NULL OR %(at)s < end_snapshot) ORDER BY row_id"
+    ).format(sql.SQL(", ").join(selected), db.name(scan.table_name))
+    return connection.execute(query, {"at": plan.snapshot.id})
+
+
+def _as_table(rows: list[tuple[Any, ...]], scan: InlinedScan, request: Request) -> pa.Table:
+    stored = _stored(scan, request)
+    row_ids = pa.array([row[0] for row in rows], pa.int64())
+    snapshots = pa.array([row[1] for row in rows], pa.int64())
+    if stored:
+        data = from_inlined_rows([row[2:] for row in rows], stored)
+        labelled = pa.Table.from_arrays(data.columns, schema=arrow_schema(stored))
+        current = conform(labelled, request.needed)
+    else:
+        arrays = [default_array(column, len(rows)) for column in request.needed]
+        current = pa.Table.from_arrays(arrays, names=[column.name for column in request.needed])
+
+    def hidden(name: str) -> AnyArray:
+        match name:
+            case "filename":  # what DuckDB says of such rows
+                return pa.repeat(pa.scalar(scan.table_name), len(rows))
+            case "snapshot_id":
+                return snapshots
+            case _:
+                return row_ids
+
+    return request.finish(current, hidden)
+
+
+def _flushed(plan: ScanPlan) -> ConflictError:
+    return ConflictError(
+        f"Rows of {plan.table.name} moved from the catalog to a file while it was read.",
+        hint="Plan the scan again; the rows are the same.",
+        table=str(plan.table.name),
+        snapshot_id=plan.snapshot.id,
+    )

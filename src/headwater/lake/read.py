@@ -1,0 +1,104 @@
+"""Reading a scan plan into Arrow."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pyarrow as pa
+
+from headwater.errors import ConflictError
+from headwater.lake.connection import Database
+from headwater.lake.file_reader import read_file
+from headwater.lake.inlined_reader import read_inlined
+from headwater.lake.request import Request
+from headwater.lake.scan import ScanPlan
+from headwater.lake.scan import replan as plan_again
+from headwater.storage.store import Store
+
+#: Files read at once. More than cores: an object store makes readers wait.
+MAX_THREADS = 8
+#: How much of a file `read_plan` decodes at once; a streaming read takes one row group after the other.
+ROWS_AT_ONCE = 1 << 20
+_REPLANS = 5
+
+
+def read_plan(
+    plan: ScanPlan,
+    store: Store,
+    db: Database,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    hidden: Collection[str] = (),
+    replan: bool = False,
+) -> pa.Table:
+    """The rows of a plan: those of files in the order of the plan, then inlined ones.
+
+    `where` is applied exactly, whatever the plan was pruned by. `hidden` may name `rowid`, `snapshot_id`,
+    `filename` and `file_row_number`, which follow the columns. Rows that were flushed from the catalog to a
+    file since the plan was made are a `ConflictError`, or with `replan` a reason to plan again.
+    """
+    request = Request.of(plan.table, columns, where, hidden)
+    plan, inlined = _with_inlined(plan, db, request, replan)
+    pieces = [*_file_pieces(plan, store, request), *inlined]
+    return pa.concat_tables(pieces) if pieces else request.schema.empty_table()
+
+
+def iter_plan(
+    plan: ScanPlan,
+    store: Store,
+    db: Database,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    hidden: Collection[str] = (),
+    replan: bool = False,
+) -> Iterator[pa.RecordBatch]:
+    """The same rows in the same order, holding no more than a row group in memory."""
+    request = Request.of(plan.table, columns, where, hidden)
+    plan, inlined = _with_inlined(plan, db, request, replan)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for scan in plan.files:
+            for piece in read_file(store, plan, scan, request, rows_at_once=1):
+                yield from piece.to_batches()
+        for piece in inlined:
+            yield from piece.to_batches()
+
+    return batches()
+
+
+def _with_inlined(
+    plan: ScanPlan, db: Database, request: Request, replan: bool
+) -> tuple[ScanPlan, list[pa.Table]]:
+    """The inlined rows, read before anything else, and the plan that they belong to."""
+    for _ in range(_REPLANS if replan else 0):
+        try:
+            return plan, read_inlined(db, plan, request)
+        except ConflictError:
+            plan = plan_again(db, plan)
+    return plan, read_inlined(db, plan, request)
+
+
+def _file_pieces(plan: ScanPlan, store: Store, request: Request) -> Iterator[pa.Table]:
+    threads = min(MAX_THREADS, len(plan.files), 4 * (os.cpu_count() or 1))
+    if threads < 2:
+        for scan in plan.files:
+            yield from read_file(store, plan, scan, request, ROWS_AT_ONCE)
+        return
+    waiting: deque[Future[list[pa.Table]]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="headwater-read") as pool:
+        try:
+            for scan in plan.files:
+                read = pool.submit(lambda s: list(read_file(store, plan, s, request, ROWS_AT_ONCE)), scan)
+                waiting.append(read)
+                if len(waiting) > 2 * threads:
+                    yield from waiting.popleft().result()
+            while waiting:
+                yield from waiting.popleft().result()
+        finally:
+            for read in waiting:
+                read.cancel()
