@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from headwater.lake.embedded import EmbeddedServer, open_server
+from headwater.lake.lake import Lake
 from tests.servers import S3Server
+from tests.support import create_database
+
+
+@pytest.fixture(scope="session")
+def pg_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
+    """One PostgreSQL for the whole run."""
+    server = open_server(tmp_path_factory.mktemp("pg") / "postgres")
+    yield server
+    server.stop_if_unused()
+
+
+@pytest.fixture
+def new_database(pg_server: EmbeddedServer) -> str:
+    """The libpq address of an empty database."""
+    return create_database(pg_server.dsn)
+
+
+@pytest.fixture
+def lake(new_database: str, tmp_path: Path) -> Iterator[Lake]:
+    """An empty lake of its own."""
+    opened = Lake.open(new_database, data_path=tmp_path / "data")
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -207,7 +207,9 @@ class Lake:
         `file_row_number`.
         """
         plan = self.scan(table, snapshot, where)
-        return read_plan(plan, self.store, self.db, columns=columns, where=where, hidden=hidden)
+        return read_plan(
+            plan, self.store, self.db, columns=columns, where=where, hidden=hidden, replan=True
+        )
 
     def iter_batches(
         self,
@@ -220,7 +222,9 @@ class Lake:
     ) -> Iterator[pa.RecordBatch]:
         """The same as `read`, piece by piece, for tables that do not fit into memory."""
         plan = self.scan(table, snapshot, where)
-        return iter_plan(plan, self.store, self.db, columns=columns, where=where, hidden=hidden)
+        return iter_plan(
+            plan, self.store, self.db, columns=columns, where=where, hidden=hidden, replan=True
+        )
 
     # -- changing -----------------------------------------------------------------------------------
 
