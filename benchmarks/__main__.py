@@ -1,0 +1,72 @@
+"""Run the benchmarks: `python -m benchmarks [--only NAME] [--quick] [--output json]`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from statistics import median
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import bulk_append, lone_writer, rows, scan_planning, single_row_appends
+from benchmarks.environment import Environment, environment
+from benchmarks.measure import Result
+
+BENCHMARKS: dict[str, Callable[[Environment], Iterator[Result]]] = {
+    "single_row_appends": single_row_appends.run,
+    "scan_planning": scan_planning.run,
+    "bulk_append": bulk_append.run,
+    "lone_writer": lone_writer.run,
+    "rows": rows.run,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 if every target is met, 1 if one is missed."""
+    parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
+    parser.add_argument("--only", action="append", choices=sorted(BENCHMARKS), metavar="NAME")
+    parser.add_argument("--quick", action="store_true", help="few rounds, to see that everything runs")
+    parser.add_argument("--output", choices=("text", "json"), default="text")
+    options = parser.parse_args(arguments)
+    results: list[Result] = []
+    with environment(quick=options.quick) as place:
+        for name in options.only or BENCHMARKS:
+            print(f"{name} …", file=sys.stderr, flush=True)
+            results += BENCHMARKS[name](place)
+    if options.output == "json":
+        print(json.dumps([result.as_dict() for result in results], indent=2))
+    else:
+        _print(results)
+    return 1 if any(result.ok is False for result in results) else 0
+
+
+def _print(results: Iterable[Result]) -> None:
+    # Where the output is not a terminal, lines are as long as they need to be.
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    table = Table("benchmark", "against")
+    for name in ("ours", "theirs", "ratio", "spread", "target", "ok"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for result in results:
+        table.add_row(
+            result.name,
+            result.against,
+            _time(median(result.ours)),
+            _time(median(result.theirs)),
+            f"{result.ratio:.2f}x",
+            f"{min(result.ratios):.2f}–{max(result.ratios):.2f}",
+            "" if result.target is None else f"≤ {result.target:.2f}x",
+            "" if result.ok is None else "[green]yes[/]" if result.ok else "[bold red]NO[/]",
+        )
+    console.print(table)
+    console.print("Medians; the ratio is the median of the rounds' ratios. Lines without a target inform.")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1000:.1f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
