@@ -295,9 +295,10 @@ def test_anonymous_access_is_refused_by_a_store_that_wants_keys(s3: S3Server) ->
     ("location", "options"),
     [
         ("gs://lake/x", {"gcs_endpoint": "http://127.0.0.1:1", "gcs_anonymous": True}),
-        (
+        pytest.param(
             "az://lake/x",
             {"azure_endpoint": "http://127.0.0.1:1", "azure_account_name": "a", "azure_account_key": "aGk="},
+            marks=pytest.mark.slow,  # its driver cannot be told to give up sooner
         ),
     ],
 )

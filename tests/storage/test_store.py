@@ -20,11 +20,21 @@ from headwater.storage.store import Store
 from tests.storage.places import Place, local_place, s3_place
 
 
-@pytest.fixture(params=["path", "file-uri", pytest.param("s3", marks=pytest.mark.s3)])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    if request.param == "s3":
+def make_place(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if kind == "s3":
         return s3_place(request.getfixturevalue("s3"))
-    return local_place(tmp_path, "file://" if request.param == "file-uri" else "")
+    return local_place(tmp_path, "file://" if kind == "file-uri" else "")
+
+
+@pytest.fixture(params=["local", pytest.param("s3", marks=pytest.mark.s3)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return make_place(request.param, request, tmp_path)
+
+
+@pytest.fixture(params=["local", "file-uri", pytest.param("s3", marks=pytest.mark.s3)])
+def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Also a local folder written as a URI: for tests about how locations are written."""
+    return make_place(request.param, request, tmp_path)
 
 
 NAMES = [
@@ -42,7 +52,8 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_names_are_taken_literally(place: Place, name: str) -> None:
+def test_names_are_taken_literally(any_place: Place, name: str) -> None:
+    place = any_place
     location = place.folder + name
     data = name.encode() * 3
 
@@ -66,7 +77,8 @@ name_text = st.text(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(folder=name_text, name=name_text)
-def test_any_name_is_found_again(place: Place, folder: str, name: str) -> None:
+def test_any_name_is_found_again(any_place: Place, folder: str, name: str) -> None:
+    place = any_place
     location = f"{place.folder}{folder}=1/{name}"
     place.store.write(location, name.encode())
     try:
@@ -123,7 +135,8 @@ def test_thousands_of_files_are_deleted(place: Place) -> None:
     assert place.names() == []
 
 
-def test_a_listing_gives_locations_sizes_and_times(place: Place) -> None:
+def test_a_listing_gives_locations_sizes_and_times(any_place: Place) -> None:
+    place = any_place
     before = datetime.now(UTC) - timedelta(seconds=5)
     for name, size in {"a": 1, "d/b": 2, "d/e/c": 3}.items():
         place.store.write(place.folder + name, b"x" * size)
@@ -204,7 +217,7 @@ def write_and_fail(place: Place, location: str, size: int, error: BaseException)
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), OSError("other file"), Interrupted()], ids=type)
-@pytest.mark.parametrize("size", [0, 10, 40 << 20], ids=["nothing", "little", "much"])
+@pytest.mark.parametrize("size", [0, 10, 30 << 20], ids=["nothing", "little", "much"])
 def test_an_exception_leaves_nothing(place: Place, size: int, error: BaseException) -> None:
     location = place.folder + "x"
 
@@ -291,6 +304,9 @@ def test_a_child_process_uses_the_same_store(place: Place, method: str) -> None:
     assert place.store.read(place.folder + "parent")[:1] == b"p"
 
 
-def test_a_location_that_cannot_be_one_is_refused_before_anything_happens(place: Place) -> None:
-    with pytest.raises(SettingsError):
-        place.store.write("", b"")
+def test_a_location_that_names_no_file_is_refused_before_anything_happens(any_place: Place) -> None:
+    place = any_place
+    for location in ("", place.folder, place.folder + "x/", "s3://bucket"):
+        with pytest.raises(SettingsError):
+            place.store.write(location, b"")
+    assert place.names() == []

@@ -107,13 +107,15 @@ class S3Requests:
             f"{quote(k, safe='-_.~')}={quote(v, safe='-_.~')}" for k, v in sorted(query.items())
         )
         headers = self._signed(method, host, path, arguments, body)
-        timeout = self._options.request_timeout
+        patience = self._options.connect_timeout
         connection = (
-            http.client.HTTPSConnection(host, timeout=timeout, context=self._tls)
+            http.client.HTTPSConnection(host, timeout=patience, context=self._tls)
             if self._tls
-            else http.client.HTTPConnection(host, timeout=timeout)
+            else http.client.HTTPConnection(host, timeout=patience)
         )
         try:
+            connection.connect()
+            connection.sock.settimeout(self._options.request_timeout)
             connection.request(method, f"{path}?{arguments}", body or None, headers)
             response = connection.getresponse()
             answer = response.read()

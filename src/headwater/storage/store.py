@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from headwater.errors import CorruptFileError, StorageError
+from headwater.errors import CorruptFileError, SettingsError, StorageError
 from headwater.storage.faults import missing_bucket, missing_file, not_a_folder, translated
 from headwater.storage.filesystems import open_filesystem
 from headwater.storage.locations import Location, as_folder, parse_location
@@ -220,6 +220,10 @@ class Store:
         return translated(place, doing, connection.secrets)
 
     def _sink(self, place: Location) -> Sink:
+        if place.text.endswith("/") or not place.key:
+            raise SettingsError(
+                f"Cannot write {place.text!r}: it names a folder, not a file", location=place.text
+            )
         if place.is_local:
             return LocalSink(place, fsync=self.options.local_fsync)
         connection = self._connect(place)
