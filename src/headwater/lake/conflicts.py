@@ -89,11 +89,16 @@ def _check_tables(draft: Draft, latest: CatalogState, since: Sequence[Committed]
         if wanted is None:
             if now is None:
                 _conflict(f"table {table.name}", "dropped", since, table.id, table.name)
-        elif wanted is not table:
-            if now != table:
-                _conflict(f"table {table.name}", "altered or dropped", since, table.id, table.name)
-        elif table.id in draft.data and (now is None or _layout(now) != _layout(table)):
-            _conflict(f"table {table.name}", "altered or dropped", since, table.id, table.name)
+            continue
+        spoiled = (
+            now != table
+            if wanted is not table
+            else table.id in draft.data and (now is None or _layout(now) != _layout(table))
+        )
+        if spoiled:
+            became = "dropped" if now is None else "altered"
+            # A rename is logged under the new name.
+            _conflict(f"table {table.name}", became, since, table.id, now.name if now else table.name)
 
 
 def _layout(table: Table) -> tuple[object, ...]:

@@ -37,7 +37,10 @@ class SqlExpression(str):
 class SchemaOperations(ABC):
     """Changes to what exists. Mixed into `Transaction`."""
 
-    _draft: Draft
+    @property
+    @abstractmethod
+    def _draft(self) -> Draft: ...
+
     already_applied: bool
 
     # -- schemas ------------------------------------------------------------------------------

@@ -70,7 +70,11 @@ class DataOperations(ABC):
     """Changes to rows. Mixed into `Transaction`."""
 
     _context: LakeContext
-    _draft: Draft
+
+    @property
+    @abstractmethod
+    def _draft(self) -> Draft: ...
+
     _stager: Stager
     already_applied: bool
 

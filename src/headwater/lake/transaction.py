@@ -81,7 +81,7 @@ class Transaction(SchemaOperations, DataOperations):
             return state, options, done
 
         state, options, done = context.db.read(work)
-        self._draft = Draft(state)
+        self._current = Draft(state)
         self._options = options
         self._stager = Stager(context.store, options, self._compression)
         if done is not None:
@@ -89,14 +89,19 @@ class Transaction(SchemaOperations, DataOperations):
             self.snapshot_id = done
 
     @property
+    def _draft(self) -> Draft:
+        self._open()
+        return self._current
+
+    @property
     def base_snapshot_id(self) -> SnapshotId:
         """The snapshot whose state this transaction sees, besides its own changes."""
-        return self._draft.base.snapshot.id
+        return self._current.base.snapshot.id
 
     @property
     def state(self) -> CatalogState:
         """The catalog with this transaction's changes."""
-        return self._draft.state
+        return self._current.state
 
     def join(self, write: Join) -> None:
         """Let rows of your own tables in the same database commit with this snapshot, or not at all.
@@ -114,7 +119,7 @@ class Transaction(SchemaOperations, DataOperations):
         self._commit = Commit(
             self._context.db,
             self._context.reader,
-            self._draft,
+            self._current,
             self._info,
             self._options,
             self._stager,
@@ -160,7 +165,7 @@ class Transaction(SchemaOperations, DataOperations):
             raise InvalidInputError("This transaction has ended.", hint="Begin another one.")
 
     def _drop_files(self) -> None:
-        for table, staged in self._draft.staged_files():
+        for table, staged in self._current.staged_files():
             if table is not None:
                 self._stager.discard(table, [staged])
         if self._commit is not None and self._commit.prepared is not None:
