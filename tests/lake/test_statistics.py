@@ -18,11 +18,11 @@ from headwater.lake.statistics import (
     file_statistics,
     leaves,
     long_string_bounds,
-    merge_column_stats,
     merge_table_stats,
     nan_columns,
     row_statistics,
 )
+from headwater.lake.table_statistics import merge_column_stats
 from headwater.lake.types import arrow_schema
 from headwater.lake.values import parse_stat
 from headwater.storage.parquet import write_parquet

@@ -8,8 +8,8 @@ strings longer than pyarrow cares to record (`long_string_bounds` looks, at thos
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from decimal import Context, Decimal
 from functools import partial
 from typing import Any
@@ -19,19 +19,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.lake.leaves import leaf_arrays, leaves
 from headwater.lake.model import Column, ColumnStats
+from headwater.lake.table_statistics import (
+    BOX_KEYS,
+    MergedStats,
+    TableColumnStats,
+    geometry_extra,
+    merge_table_stats,
+)
 from headwater.lake.texts import FLOATS, INTEGERS, TICKS, plain_values, to_text
 from headwater.lake.types import AnyArray, decimal_parts
-from headwater.lake.values import UNBOUNDED, parse_stat, stat_text
+from headwater.lake.values import UNBOUNDED, stat_text
 from headwater.typedefs import ColumnId
+
+__all__ = [
+    "MergedStats", "TableColumnStats", "file_statistics", "leaf_arrays", "leaves", "long_string_bounds",
+    "merge_table_stats", "missing_counts", "nan_columns", "row_statistics",
+]  # fmt: skip
 
 #: Python's default context would round decimals of more than 28 digits.
 _EXACT = Context(prec=76)
-
-
-def leaves(columns: Iterable[Column]) -> list[Column]:
-    """The columns that hold values, in the order of a Parquet file's own columns."""
-    return [column for top in columns for column in top.walk() if not column.children]
 
 
 def file_statistics(
@@ -40,30 +48,60 @@ def file_statistics(
     *,
     contains_nan: Mapping[ColumnId, bool] | None = None,
     bounds: Mapping[ColumnId, tuple[str | None, str | None]] | None = None,
+    counts: Mapping[ColumnId, tuple[int, int]] | None = None,
 ) -> tuple[ColumnStats, ...]:
-    """Statistics of every leaf column of a file that pyarrow wrote for these columns.
+    """Statistics of every leaf column of a file whose first columns are these.
 
-    `contains_nan` and `bounds` add what the footer cannot say (see `nan_columns`, `long_string_bounds`).
-    Columns of the file beyond `columns` (embedded row ids) are left out.
+    `contains_nan`, `bounds` and `counts` add what the footer cannot say (see `nan_columns`,
+    `long_string_bounds`, `missing_counts`). Columns of the file beyond `columns` (row ids) are left out.
     """
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     found = []
-    for place, column in enumerate(leaves(columns)):
-        chunks = [group.column(place) for group in groups]
-        stats = _column_statistics(column, chunks, metadata.schema.column(place))
+    for column, place, width in _file_places(metadata, columns):
+        chunks = [group.column(i) for group in groups for i in range(place, place + width)]
+        if column.type == "variant":
+            stats = ColumnStats(column.id, _size(chunks), None, None, None, None)
+        else:
+            stats = _column_statistics(column, chunks, metadata.schema.column(place))
         if column.type in FLOATS and contains_nan is not None:
             stats = replace(stats, contains_nan=contains_nan.get(column.id, False))
         if bounds is not None and column.id in bounds:
             low, high = bounds[column.id]
             stats = replace(stats, min_value=low, max_value=high)
+        if stats.value_count is None and counts is not None and column.id in counts:
+            values, nulls = counts[column.id]
+            stats = replace(stats, value_count=values, null_count=nulls)
         found.append(stats)
     return tuple(found)
+
+
+def _file_places(metadata: pq.FileMetaData, columns: Sequence[Column]) -> Iterator[tuple[Column, int, int]]:
+    """Every leaf with the first of the file's columns that hold it, and their number.
+
+    That is one, except for a variant, which is a group of as many as its values need.
+    """
+    place = 0
+    for column in columns:
+        for leaf in leaves([column]):
+            width = 1
+            if leaf.type == "variant":
+                prefix = column.name + "."
+                while place + width < metadata.num_columns and metadata.schema.column(
+                    place + width
+                ).path.startswith(prefix):
+                    width += 1
+            yield leaf, place, width
+            place += width
+
+
+def _size(chunks: Sequence[pq.ColumnChunkMetaData]) -> int:
+    return sum(chunk.total_compressed_size for chunk in chunks)
 
 
 def _column_statistics(
     column: Column, chunks: Sequence[pq.ColumnChunkMetaData], leaf: pq.ColumnSchema
 ) -> ColumnStats:
-    size = sum(chunk.total_compressed_size for chunk in chunks)
+    size = _size(chunks)
     parts: list[Any] = [chunk.statistics for chunk in chunks]
     if any(part is None or not part.has_null_count for part in parts):
         return ColumnStats(column.id, size, None, None, None, None)
@@ -77,7 +115,38 @@ def _column_statistics(
         if plain is not None:
             low = stat_text(min(plain(part.min_raw) for part in bounded), column.type)
             high = stat_text(max(plain(part.max_raw) for part in bounded), column.type, upper=True)
-    return ColumnStats(column.id, size, values, nulls, low, high)
+    extra = _box(chunks) if column.type == "geometry" and values else None
+    return ColumnStats(column.id, size, values, nulls, low, high, extra_stats=extra)
+
+
+def _box(chunks: Sequence[Any]) -> str | None:
+    """The box around all geometries, and their types; None where a row group does not say."""
+    found = [chunk.geo_statistics for chunk in chunks if chunk.statistics.num_values]
+    if not found or any(one is None for one in found):
+        return None
+    box: dict[str, float | None] = {}
+    for key in BOX_KEYS:
+        values = [value for one in found if (value := getattr(one, key)) is not None]
+        box[key] = None if not values else (min if key.endswith("min") else max)(values)
+    codes = sorted({code for one in found for code in one.geospatial_types or ()})
+    return geometry_extra(box, sorted(_GEOMETRIES[code % 1000] + _DIMENSIONS[code // 1000] for code in codes))
+
+
+_GEOMETRIES = dict(
+    enumerate(
+        (
+            "point",
+            "linestring",
+            "polygon",
+            "multipoint",
+            "multilinestring",
+            "multipolygon",
+            "geometrycollection",
+        ),
+        start=1,
+    )
+)
+_DIMENSIONS = ("", "_z", "_m", "_zm")
 
 
 def _plain_bound(column: Column, leaf: pq.ColumnSchema) -> Callable[[Any], Any] | None:
@@ -125,28 +194,6 @@ def _ticks(type_: str, leaf: pq.ColumnSchema) -> Callable[[Any], Any] | None:
     return lambda raw: raw if abs(raw) == 2**63 - 1 else raw * wanted // stored
 
 
-def leaf_arrays(table: pa.Table, columns: Sequence[Column]) -> Iterator[tuple[Column, AnyArray]]:
-    """Every leaf with its values, those inside lists and maps flattened; NULL where a parent is NULL."""
-    for column, data in zip(columns, table.columns, strict=True):
-        yield from _leaf_arrays(column, data.combine_chunks() if column.is_nested else data)
-
-
-def _leaf_arrays(column: Column, array: AnyArray) -> Iterator[tuple[Column, AnyArray]]:
-    if isinstance(array, pa.ChunkedArray) and column.is_nested:
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
-    if not column.is_nested:
-        yield column, array
-    elif column.type == "struct":
-        for child, part in zip(column.children, array.flatten(), strict=True):
-            yield from _leaf_arrays(child, part)
-    elif column.type == "list":
-        yield from _leaf_arrays(column.children[0], array.flatten())
-    else:
-        entries = array.cast(pa.list_(array.type.field(0))).flatten()
-        for child, part in zip(column.children, entries.flatten(), strict=True):
-            yield from _leaf_arrays(child, part)
-
-
 def nan_columns(table: pa.Table, columns: Sequence[Column]) -> dict[ColumnId, bool]:
     """Which float columns hold a NaN. The one look at the data that statistics need."""
     wanted = [
@@ -160,6 +207,31 @@ def nan_columns(table: pa.Table, columns: Sequence[Column]) -> dict[ColumnId, bo
             if column.type in FLOATS:
                 found[column.id] = bool(pc.any(pc.is_nan(array)).as_py())
     return found
+
+
+def missing_counts(table: pa.Table, columns: Sequence[Column]) -> dict[ColumnId, tuple[int, int]]:
+    """Values and NULLs of the leaves for which DuckDB writes no statistics: variants, intervals, timetz.
+
+    Counted as Parquet counts: a list or map that is empty or NULL has a NULL of its own in every leaf.
+    """
+    found = {}
+    for column, data in zip(columns, table.columns, strict=True):
+        if not any(leaf.type in ("variant", "interval", "timetz") for leaf in leaves([column])):
+            continue
+        empty = _empty_lists(column, data.combine_chunks()) if column.is_nested else 0
+        for leaf, array in leaf_arrays(pa.table([data], names=["v"]), [column]):
+            found[leaf.id] = (len(array) - array.null_count, array.null_count + empty)
+    return found
+
+
+def _empty_lists(column: Column, array: AnyArray) -> int:
+    """Lists and maps without an element, at the outermost level that repeats."""
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if column.type in ("list", "map"):
+        sizes: AnyArray = pc.list_value_length(array.cast(pa.list_(array.type.field(0))))
+        return int(pc.sum(pc.equal(pc.fill_null(sizes, 0), pa.scalar(0, sizes.type))).as_py() or 0)
+    return 0
 
 
 def long_string_bounds(
@@ -229,163 +301,3 @@ def _inlined_text(value: Any, type_: str) -> str | None:
         value += 0.0
     text = to_text(value, type_)
     return None if "\x00" in text else text
-
-
-# --- table statistics -------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumnStats:
-    """One row of `ducklake_table_column_stats`."""
-
-    column_id: ColumnId
-    contains_null: bool | None
-    contains_nan: bool | None
-    min_value: str | None
-    max_value: str | None
-    extra_stats: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MergedStats:
-    """What more data does to a table's rows in `ducklake_table_column_stats`."""
-
-    added: tuple[TableColumnStats, ...] = ()
-    changed: tuple[TableColumnStats, ...] = ()
-    removed: frozenset[ColumnId] = frozenset()
-
-
-def merge_table_stats(
-    existing: Mapping[ColumnId, TableColumnStats] | None,
-    new: Sequence[ColumnStats],
-    columns: Sequence[Column],
-) -> MergedStats:
-    """Merge the statistics of new files and inlined rows into those of their table.
-
-    `existing` is None for the first data that a table ever gets, and only then rows are added: a column that
-    was added later, or whose row was deleted, has older values that a new row would not cover.
-    """
-    by_column: dict[ColumnId, list[ColumnStats]] = {}
-    for stats in new:
-        by_column.setdefault(stats.column_id, []).append(stats)
-    added, changed, removed = [], [], set()
-    for leaf in leaves(columns):
-        old = None if existing is None else existing.get(leaf.id)
-        if not new or (existing is not None and old is None):
-            continue
-        merged, first = old, existing is None
-        for stats in by_column.get(leaf.id, [ColumnStats(leaf.id, None, None, None, None, None)]):
-            merged = merge_column_stats(merged, stats, leaf.type) if first or merged is not None else None
-            first = False
-        if merged is None:
-            removed |= {leaf.id} if old is not None else set()
-        elif old is None:
-            added.append(merged)
-        elif merged != old:
-            changed.append(merged)
-    return MergedStats(tuple(added), tuple(changed), frozenset(removed))
-
-
-def merge_column_stats(
-    existing: TableColumnStats | None, new: ColumnStats, type_: str
-) -> TableColumnStats | None:
-    """The row of a column after more data came, or None: the row must be deleted (or not written).
-
-    `existing` is None only for the first data a table ever gets.
-
-    Bounds only ever widen, because older snapshots are read with the same row. DuckDB takes a row without
-    bounds for a column that holds nothing but NULL, so a bound that is not known leaves only deletion.
-    """
-    bounded = type_ not in UNBOUNDED
-    if new.value_count is None or new.null_count is None:
-        return None
-    if bounded and _bounds_unknown(new, type_):
-        return None
-    fresh = TableColumnStats(
-        new.column_id, new.null_count > 0, new.contains_nan, new.min_value, new.max_value, new.extra_stats
-    )
-    if existing is None:
-        return fresh
-    low, high = existing.min_value, existing.max_value
-    if new.value_count:
-        if low is None and high is None:
-            if bounded and not existing.contains_null and not existing.contains_nan:
-                return None
-            low, high = (new.min_value, new.max_value) if bounded else (None, None)
-        else:
-            low = _outer(low, new.min_value, type_, want_less=True)
-            high = _outer(high, new.max_value, type_, want_less=False)
-            if bounded and (low is None or high is None) and not _only_nan(new, type_):
-                return None
-    extra, known = _merge_extra(existing.extra_stats, new, type_)
-    if not known:
-        return None
-    return TableColumnStats(
-        existing.column_id,
-        _either(existing.contains_null, fresh.contains_null),
-        _either(existing.contains_nan, fresh.contains_nan),
-        low,
-        high,
-        extra,
-    )
-
-
-def _only_nan(new: ColumnStats, type_: str) -> bool:
-    return type_ in FLOATS and bool(new.contains_nan) and new.min_value is None and new.max_value is None
-
-
-def _bounds_unknown(new: ColumnStats, type_: str) -> bool:
-    if not new.value_count or _only_nan(new, type_):
-        return False
-    return new.min_value is None or new.max_value is None
-
-
-def _either(one: bool | None, other: bool | None) -> bool | None:
-    """True or False where both are known; unknown stays unknown, as DuckDB keeps it."""
-    if one is None or other is None:
-        return None
-    return one or other
-
-
-def _outer(old: str | None, new: str | None, type_: str, *, want_less: bool) -> str | None:
-    if new is None or old is None:
-        return old if new is None and type_ in FLOATS else None
-    if type_ == "blob":
-        a, b = old, new  # two spellings are in use; DuckDB compares them as text and prunes by neither
-    else:
-        a, b = parse_stat(old, type_), parse_stat(new, type_)
-        if a is None or b is None:
-            return None
-    return new if (b < a if want_less else b > a) else old
-
-
-def _merge_extra(old: str | None, new: ColumnStats, type_: str) -> tuple[str | None, bool]:
-    """Merge the boxes of a geometry column; the flag says whether the result can be trusted."""
-    if type_ != "geometry" or not new.value_count:
-        return (None if type_ == "variant" else old), True
-    if old is None or new.extra_stats is None:
-        return new.extra_stats, old is None and new.extra_stats is not None
-    try:
-        ours, theirs = json.loads(old), json.loads(new.extra_stats)
-        box = {
-            key: _extreme(ours["bbox"][key], theirs["bbox"][key], least=key.endswith("min"))
-            for key in BOX_KEYS
-        }
-        types = sorted({*ours["types"], *theirs["types"]})
-    except (ValueError, KeyError, TypeError):
-        return None, False
-    return geometry_extra(box, types), True
-
-
-BOX_KEYS = ("xmin", "xmax", "ymin", "ymax", "zmin", "zmax", "mmin", "mmax")
-
-
-def _extreme(one: float | None, other: float | None, *, least: bool) -> float | None:
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other) if least else max(one, other)
-
-
-def geometry_extra(box: Mapping[str, float | None], types: Sequence[str]) -> str:
-    """`extra_stats` of a geometry column. (DuckDB prints six decimals, which can cut a box too small.)"""
-    return json.dumps({"bbox": {key: box.get(key) for key in BOX_KEYS}, "types": list(types)})
