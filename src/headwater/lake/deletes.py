@@ -13,7 +13,7 @@ from headwater.errors import CorruptFileError, UnsupportedError
 from headwater.lake.deletion_vectors import decode_deletion_vector
 from headwater.lake.model import DELETE_POS_FIELD, SNAPSHOT_ID_COLUMN, SNAPSHOT_ID_FIELD, DeleteFile
 from headwater.lake.types import FIELD_ID_KEY, AnyArray
-from headwater.storage import duckdb_codec
+from headwater.storage.duckdb_codec import read_encrypted
 from headwater.storage.store import Store
 from headwater.typedefs import SnapshotId
 
@@ -56,7 +56,7 @@ def read_deletes(store: Store, file: DeleteFile) -> tuple[Positions, Positions |
 
 def _read(store: Store, file: DeleteFile) -> pa.Table:
     if file.encryption_key is not None:
-        return duckdb_codec.read_encrypted(store, file.path, file.encryption_key)
+        return read_encrypted(store, file.path, file.encryption_key)
     with store.open_input(file.path) as source:
         try:
             table: pa.Table = pq.ParquetFile(source).read()

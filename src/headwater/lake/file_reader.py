@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from headwater.errors import CorruptFileError, StorageError
 from headwater.lake.conform import NameMapping, conform, field_id
 from headwater.lake.deletes import Positions, deleted_positions
+from headwater.lake.file_columns import needs_duckdb_to_read
 from headwater.lake.model import (
     ROW_ID_COLUMN,
     ROW_ID_FIELD,
@@ -27,6 +28,7 @@ from headwater.lake.request import Request
 from headwater.lake.scan import FileScan, ScanPlan
 from headwater.lake.types import AnyArray
 from headwater.lake.values import default_array
+from headwater.storage.duckdb_codec import encrypted_footer, read_with_duckdb
 from headwater.storage.store import Store
 
 
@@ -40,8 +42,12 @@ def read_file(
             if scan.deletes or scan.inlined_deletes
             else np.empty(0, np.int64)
         )
+        reader = _FileReader(store, plan, scan, request, gone)
+        if scan.file.encryption_key is not None or needs_duckdb_to_read(request.needed):
+            yield from reader.piece_by_duckdb()
+            return
         with store.open_input(scan.file.path) as source:
-            yield from _FileReader(store, plan, scan, request, gone).pieces(source, rows_at_once)
+            yield from reader.pieces(source, rows_at_once)
 
 
 @dataclass
@@ -61,6 +67,21 @@ class _FileReader:
                 data = parquet.read_row_groups(groups, columns=layout.names)
                 yield self.piece(data, layout, first, count)
             first += count
+
+    def piece_by_duckdb(self) -> Iterator[pa.Table]:
+        """The whole file at once, for files that only DuckDB can decode."""
+        file = self.scan.file
+        footer = self._footer(file)
+        layout = _Layout.of(footer.schema.to_arrow_schema(), self.plan, self.scan, self.request)
+        if footer.num_rows and not self._all_gone(0, footer.num_rows):
+            data = read_with_duckdb(self.store, file.path, file.encryption_key, layout.names)
+            yield self.piece(data, layout, 0, footer.num_rows)
+
+    def _footer(self, file: DataFile) -> pq.FileMetaData:
+        if file.encryption_key is not None:
+            return encrypted_footer(self.store, file.path, file.file_size_bytes, file.encryption_key)
+        with self.store.open_input(file.path) as source:
+            return pq.read_metadata(source)
 
     def _all_gone(self, first: int, count: int) -> bool:
         low, high = np.searchsorted(self.gone, (first, first + count))
