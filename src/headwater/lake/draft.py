@@ -71,8 +71,6 @@ class Flush:
     """Row id, begin and end of the rows taken, by inlined-data table."""
     deletes: list[tuple[FileDeletes, StagedDeletes]] = field(default_factory=list)
     """Files whose inlined deletes become a delete file, and that file."""
-    empty_tables: list[str] = field(default_factory=list)
-    """Inlined-data tables of older column layouts that nothing writes to any more."""
 
     @property
     def count(self) -> int:

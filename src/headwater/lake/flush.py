@@ -2,6 +2,9 @@
 
 Every row goes, dead ones too, with its row id and the snapshot that wrote it, so older snapshots read the
 same as before. Nothing about the data changes: statistics stay, and the change feed shows nothing.
+
+The tables that held the rows stay, empty, also those of older column layouts. DuckDB's own flush drops the
+latter, and every other DuckDB session that has the table in its cache then dies of an internal error.
 """
 
 from __future__ import annotations
@@ -40,7 +43,6 @@ _PLACE = "__headwater_place"
 class _InlinedContent:
     name: str
     columns: tuple[Column, ...]
-    newest: bool
     rows: list[tuple[Any, ...]]
     """Row id, begin, end, then the user's columns."""
 
@@ -72,11 +74,9 @@ def plan_flush(db: Database, state: CatalogState, table: Table, stager: Stager) 
         if content.rows:
             flush.rows[content.name] = [row[:3] for row in content.rows]
             flush.files += _store_rows(table, content, stager)
-        if not content.newest:
-            flush.empty_tables.append(content.name)
     for scan in deleted:
         flush.deletes.append(_store_deletes(table, scan, stager, by_file[scan.file.id]))
-    return flush if flush.files or flush.deletes or flush.empty_tables else None
+    return flush if flush.files or flush.deletes else None
 
 
 def _contents(
@@ -84,7 +84,7 @@ def _contents(
 ) -> list[_InlinedContent]:
     layouts = inlined_layouts(db, connection, table, state.snapshot)
     contents = []
-    for place, (name, _, columns) in enumerate(layouts):
+    for name, _, columns in layouts:
         fields = [
             sql.SQL("{}::{}").format(sql.Identifier(c.name), sql.SQL(cast))
             if (cast := inlined_select_cast(c))
@@ -96,7 +96,7 @@ def _contents(
                 sql.SQL(", ").join(fields), db.name(name)
             )
         ).fetchall()
-        contents.append(_InlinedContent(name, columns, place == len(layouts) - 1, rows))
+        contents.append(_InlinedContent(name, columns, rows))
     return contents
 
 

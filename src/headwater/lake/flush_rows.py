@@ -53,10 +53,4 @@ def flush_statements(
             ([f for f, _ in pairs], [r for _, r in pairs]),
             expected=len(pairs),
         )
-    for name in flush.empty_tables:
-        statements += statement(sql.SQL("DROP TABLE {}").format(db.name(name)))
-        statements += statement(
-            sql.SQL("DELETE FROM {} WHERE table_name = %s").format(db.name("ducklake_inlined_data_tables")),
-            (name,),
-        )
     return statements, changes, size
