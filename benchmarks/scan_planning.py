@@ -83,15 +83,16 @@ def _fill(place: Place, table: Table, first_id: int, *, detailed: bool) -> None:
             "%(partition)s::bigint FROM generate_series(0, %(files)s - 1) n",
             values,
         )
-        for column in table.columns:
-            low, high = BOUNDS[column.name]
-            connection.execute(
-                "INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, "
-                "column_size_bytes, value_count, null_count, min_value, max_value) "
-                "SELECT %(first)s + n, %(table)s, %(column)s, 500000 + n %% 1000, %(rows)s, 0, "
-                f"{low}, {high} FROM generate_series(0, %(files)s - 1) n",
-                {**values, "column": column.id},
-            )
+        bounds = ", ".join("({}, {}, {})".format(column.id, *BOUNDS[column.name]) for column in table.columns)
+        connection.execute(
+            # In the order of commits: all columns of a file, then the next file.
+            "INSERT INTO ducklake_file_column_stats (data_file_id, table_id, column_id, column_size_bytes, "
+            "value_count, null_count, min_value, max_value) "
+            "SELECT %(first)s + n, %(table)s, b.id, 500000 + n %% 1000, %(rows)s, 0, b.low, b.high "
+            "FROM generate_series(0, %(files)s - 1) n, "
+            f"LATERAL (VALUES {bounds}) b (id, low, high) ORDER BY n",
+            values,
+        )
         if detailed:
             connection.execute(
                 "INSERT INTO ducklake_file_partition_value (data_file_id, table_id, partition_key_index, "
