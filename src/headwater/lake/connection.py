@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -23,6 +24,10 @@ Result = TypeVar("Result")
 CONNECTION_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
 CONNECT_TIMEOUT_SECONDS = 10
+
+# The pool warns about every failed attempt; errors reach callers as exceptions. Logging that an
+# application sets up still gets the warnings, a terminal without any does not.
+logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
 
 
 class Database:
@@ -109,18 +114,20 @@ class Database:
         """A pooled connection in autocommit mode."""
         pool = self._pool()
         try:
-            connection = pool.getconn()
+            connection = pool.getconn(timeout=min(CONNECT_TIMEOUT_SECONDS, self.patience))
         except PoolTimeout:
             # The pool knows only that nobody answered; a direct attempt knows why.
             self.check()
             raise CatalogUnavailableError(
-                f"No connection to PostgreSQL ({self.shown}) became free in {CONNECT_TIMEOUT_SECONDS} s."
+                f"No connection to PostgreSQL ({self.shown}) became free in time."
             ) from None
         try:
             yield connection
         finally:
-            connection.isolation_level = None
-            connection.read_only = None
+            # Resetting a broken connection would raise, and hide what broke it.
+            if not connection.closed and not connection.broken:
+                connection.isolation_level = None
+                connection.read_only = None
             pool.putconn(connection)
 
     @contextmanager
