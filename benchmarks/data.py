@@ -6,15 +6,15 @@ import numpy as np
 import pyarrow as pa
 
 ROWS = 1_000_000
-#: The table's columns, for both sides.
+#: The table's columns, in names that both sides know.
 COLUMNS = {
-    "id": "int64",
-    "customer": "int32",
+    "id": "bigint",
+    "customer": "integer",
     "name": "varchar",
     "city": "varchar",
     "day": "date",
     "amount": "decimal(12,2)",
-    "price": "float64",
+    "price": "double",
     "updated": "timestamp",
 }
 
