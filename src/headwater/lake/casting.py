@@ -14,15 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.model import Column
-from headwater.lake.types import AnyArray, AnyField, AnyType, arrow_field, arrow_type
+from headwater.lake.types import AnyArray, AnyField, arrow_field, arrow_type
+from headwater.storage.parquet import rescaled
 
 #: For each child of a struct column: which field of the Arrow struct holds it, or None if none does.
 Picker: TypeAlias = Callable[[Column, Sequence[AnyField]], list[int | None]]
 #: The values of a column that the data does not have.
 Filler: TypeAlias = Callable[[Column, int], AnyArray]
-
-_FOREVER = {2**63 - 1, -(2**63 - 1)}
-"""What DuckDB stores for an infinite timestamp, whatever the unit."""
 
 
 def by_position(column: Column, fields: Sequence[AnyField]) -> list[int | None]:
@@ -162,7 +160,7 @@ def cast_leaf(array: AnyArray, column: Column) -> AnyArray:
     if column.type == "interval" and pa.types.is_fixed_size_binary(kind) and kind.byte_width == 12:
         return _decode_intervals(array)
     if pa.types.is_timestamp(kind) and pa.types.is_timestamp(target) and kind.unit != target.unit:
-        return _rescale(array, target)
+        return rescaled(array, target)
     if pa.types.is_integer(kind) and pa.types.is_decimal(target):
         # Arrow wants room for every value of the integer type; what counts is whether these values fit.
         return array.cast(pa.decimal256(76, target.scale)).cast(target)
@@ -194,16 +192,3 @@ def _decode_intervals(array: AnyArray) -> AnyArray:
         months, days, millis = (int.from_bytes(raw[i : i + 4], "little") for i in (0, 4, 8))
         decoded.append((months, days, millis * 1_000_000))
     return pa.array(decoded, pa.month_day_nano_interval())
-
-
-def _rescale(array: AnyArray, target: AnyType) -> AnyArray:
-    """Change the unit of timestamps; infinity has the same bits in every unit and stays what it is."""
-    try:
-        return array.cast(target)
-    except pa.ArrowInvalid:
-        raw = array.cast(pa.int64())
-        endless = pc.is_in(raw, value_set=pa.array(sorted(_FOREVER), pa.int64()))
-        if not pc.any(endless).as_py():
-            raise
-        finite = pc.if_else(endless, pa.scalar(None, pa.int64()), raw).cast(array.type).cast(target)
-        return pc.if_else(endless, raw, finite.cast(pa.int64())).cast(target)

@@ -124,7 +124,7 @@ def _abandon(writer: pq.ParquetWriter) -> None:
         writer.is_open = False  # or it tries once more when it is collected
 
 
-def _dictionary_columns(table: pa.Table) -> bool | list[str]:
+def _dictionary_columns(table: pa.Table) -> Any:
     """The columns to encode with a dictionary, judged by a sample.
 
     Where nearly every value is different, a dictionary is built in vain for every row group: with row groups
@@ -143,7 +143,8 @@ def _dictionary_columns(table: pa.Table) -> bool | list[str]:
 
 def _repeats(sample: Any) -> bool:
     if isinstance(sample.type, pa.BaseExtensionType):
-        sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], sample.type.storage_type)
+        storage: Any = sample.type.storage_type
+        sample = pa.chunked_array([chunk.storage for chunk in sample.chunks], storage)
     try:
         return bool(pc.count_distinct(sample).as_py() < _REPEATING * _SAMPLE_ROWS)
     except pa.ArrowNotImplementedError:
