@@ -130,6 +130,13 @@ def test_opaque_parts_keep_the_rest_useful():
     assert columns(predicate) == (A, B, ("s", "x"))
 
 
+@pytest.mark.parametrize(
+    "text", ["a = NULL", "NOT NULL > a", "a BETWEEN NULL AND NULL", "TRUE OR a IN (NULL)"]
+)
+def test_columns_that_decide_nothing_are_still_named(text):
+    assert columns(parse_predicate(text)) == (A,)
+
+
 def test_variables_of_a_lambda_are_not_columns():
     assert columns(parse_predicate("len(list_filter(l, x -> x > a)) > 1")) == (("l",), A)
 

@@ -21,6 +21,7 @@ from headwater.errors import (
 from headwater.lake.read import iter_plan, read_plan
 from headwater.lake.scan import plan_scan
 from tests.lake.lakes import HIDDEN, Pair
+from tests.support import extension, literal
 
 FILES = {"data_inlining_row_limit": 0}
 
@@ -295,6 +296,38 @@ def test_values_of_every_type(make, limit):
             f"INSERT INTO t{number} VALUES {', '.join(f'(1, {value})' for value in values)}, (2, NULL)",
         )
         assert pair.found(f"t{number}") == pair.expected(f"t{number}"), type_
+
+
+def test_types_that_only_duckdb_decodes_or_that_arrow_holds_otherwise(make):
+    pair = make(**FILES)
+    pair.run(
+        "CREATE TABLE t (a INTEGER, v VARIANT, h HUGEINT, u UHUGEINT, z TIMETZ)",
+        "INSERT INTO t VALUES (1, 5::VARIANT, 12345678901234, 7, '10:00:00+02'), (2, NULL, NULL, NULL, NULL),"
+        " (3, {'a': 1, 'b': [1, NULL]}::VARIANT, -5, 0, '00:00:00+00')",
+        "DELETE FROM t WHERE a = 2",
+    )
+    rows = pair.lake.read("t", where="h > 0 OR v.b[1]::INTEGER = 1")
+    assert rows.column("v").to_pylist() == ["5", '{"a":1,"b":[1,null]}']
+    assert [int(value) for value in rows.column("h").to_pylist()] == [12345678901234, -5]
+    assert [int(value) for value in rows.column("u").to_pylist()] == [7, 0]
+    assert [str(value) for value in rows.column("z").to_pylist()] == ["08:00:00", "00:00:00"]
+
+
+def test_an_encrypted_lake(make):
+    pair = make(encrypted=True, data_inlining_row_limit=0)
+    pair.run(
+        f"LOAD {literal(extension('httpfs'))}",  # DuckDB refuses to encrypt without its OpenSSL
+        "CREATE TABLE t (a INTEGER, b VARCHAR, s STRUCT(x INTEGER, y INTEGER[]))",
+        "INSERT INTO t SELECT i, 'v' || i, {'x': i, 'y': [i]} FROM range(1000) r(i)",
+        "DELETE FROM t WHERE a % 3 = 0",
+        "DELETE FROM t WHERE a < 10",
+        "UPDATE t SET b = 'new' WHERE a < 50",
+        "ALTER TABLE t RENAME a TO renamed",
+        "ALTER TABLE t ADD COLUMN z INTEGER DEFAULT 5",
+        "INSERT INTO t SELECT 5, 'x', NULL, 9 FROM range(20)",
+    )
+    assert pair.assert_same_everywhere("t") == 8
+    assert pair.lake.read("t", columns=["z"], where="renamed = 20").column("z").to_pylist() == [5]
 
 
 def test_deletion_vectors(make):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import sqlglot
@@ -87,6 +87,8 @@ class Constant:
     """Always true, always false, or always NULL."""
 
     value: bool | None
+    references: tuple[Path, ...] = field(default=(), compare=False)
+    """Columns that the text names although they decide nothing, as in `a = NULL`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,8 @@ def negate(predicate: Predicate) -> Predicate:
             return part
         case Comparison(column, op, value):
             return Comparison(column, OPPOSITE[op], value)
-        case Constant(value):
-            return Constant(None if value is None else not value)
+        case Constant(value, references):
+            return Constant(None if value is None else not value, references)
         case _:
             return Not(predicate)
 
@@ -177,10 +179,8 @@ def _paths(predicate: Predicate) -> Iterator[Path]:
             yield from _paths(part)
         case Comparison(column) | In(column) | IsNull(column) | StartsWith(column):
             yield column
-        case Opaque(_, references):
+        case Opaque(_, references) | Constant(_, references):
             yield from references
-        case Constant():
-            pass
 
 
 def _invalid(text: str, why: str, line: int | None = None, column: int | None = None) -> InvalidInputError:
@@ -298,7 +298,7 @@ def _comparison(node: exp.Expr) -> Predicate | None:
     value = literal(constant)
     if path is None or isinstance(value, Unknown):
         return None
-    return Constant(None) if value is None else Comparison(path, op, value)
+    return Constant(None, (path,)) if value is None else Comparison(path, op, value)
 
 
 def _between(node: exp.Between) -> Predicate | None:
@@ -308,7 +308,7 @@ def _between(node: exp.Between) -> Predicate | None:
         return None
     return And(
         tuple(
-            Constant(None) if bound is None else Comparison(path, op, bound)
+            Constant(None, (path,)) if bound is None else Comparison(path, op, bound)
             for op, bound in zip((">=", "<="), bounds, strict=True)
         )
     )
