@@ -169,6 +169,7 @@ def test_postgresql_gone_is_a_clear_error_that_may_be_retried(tmp_path: Path) ->
         tx.commit()
     assert caught.value.retryable
     open_server(tmp_path / "pg")
+    lake.db.patience = 10
     assert ids(lake) == list(range(100))
     with lake.transaction() as again:
         again.append("t", numbers(1000, 50))

@@ -21,9 +21,7 @@ from psycopg import sql
 from tenacity import (
     Retrying,
     retry_if_exception_type,
-    stop_after_attempt,
     stop_after_delay,
-    stop_any,
     wait_random_exponential,
 )
 
@@ -56,7 +54,6 @@ _TRY_AGAIN = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.LockNotAvailable,
 )
-_ATTEMPTS = 12
 _LOCK_TIMEOUT = "20s"
 #: After so many moved snapshots, files that name the snapshot number are stored under the lock.
 _PATIENCE_FOR_NUMBERS = 3
@@ -130,7 +127,7 @@ class Commit:
         retry = Retrying(
             retry=retry_if_exception_type((*_TRY_AGAIN, *CONNECTION_LOST, CatalogUnavailableError)),
             wait=wait_random_exponential(multiplier=0.02, max=1.5),
-            stop=stop_any(stop_after_attempt(_ATTEMPTS), stop_after_delay(self.db.patience)),
+            stop=stop_after_delay(self.db.patience),
             reraise=True,
         )
         try:
@@ -261,7 +258,7 @@ class Commit:
         numbers = Numbers(latest.id + 1, latest.schema_version, latest.next_catalog_id, latest.next_file_id)
         limits = {t.id: inlining_limit(self.options, t.schema_id, t.id) for t in self.draft.tables.values()}
         schema = schema_rows(self.db, self.draft, numbers)
-        data = data_rows(self.db, self.draft, prepared.tables, facts, schema.layout_changed, limits, numbers)
+        data = data_rows(self.db, self.draft, prepared.tables, facts, schema.reshaped, limits, numbers)
         self.numbers = numbers
         changes = [*schema.changes, *data.changes]
         if not changes:

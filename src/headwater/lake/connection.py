@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
+import time
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
 from psycopg import conninfo, sql
-from psycopg_pool import ConnectionPool, PoolTimeout
+from psycopg.pq import TransactionStatus
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from headwater.errors import CatalogError, CatalogUnavailableError, HeadwaterError
@@ -25,15 +26,11 @@ CONNECTION_LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
 CONNECT_TIMEOUT_SECONDS = 10
 
-# The pool warns about every failed attempt; errors reach callers as exceptions. Logging that an
-# application sets up still gets the warnings, a terminal without any does not.
-logging.getLogger("psycopg.pool").addHandler(logging.NullHandler())
-
 
 class Database:
     """One PostgreSQL database and the schema in it where the catalog tables are.
 
-    Connections are pooled per process, so a handle stays usable in a forked child.
+    Connections are kept per process, so a handle stays usable in a forked child.
     """
 
     def __init__(self, dsn: str, schema: str = "public", *, patience: float = 30.0):
@@ -51,8 +48,7 @@ class Database:
         self.schema = schema
         self.patience = patience
         """Seconds during which a lost connection is tried again before giving up."""
-        self._pools: dict[int, ConnectionPool[Connection]] = {}
-        self._lock = threading.Lock()
+        self._idle = _IdleConnections()
 
     # A handle travels to worker processes as its address; connections do not.
     def __getstate__(self) -> dict[str, Any]:
@@ -62,8 +58,7 @@ class Database:
         self._parameters = state["parameters"]
         self.schema = state["schema"]
         self.patience = state["patience"]
-        self._pools = {}
-        self._lock = threading.Lock()
+        self._idle = _IdleConnections()
 
     def __repr__(self) -> str:
         return f"Database({self.shown!r}, schema={self.schema!r})"
@@ -88,47 +83,21 @@ class Database:
         """A catalog table's name, qualified and quoted."""
         return sql.Identifier(self.schema, table)
 
-    def _pool(self) -> ConnectionPool[Connection]:
-        process = os.getpid()
-        with self._lock:
-            pool = self._pools.get(process)
-            if pool is None:
-                pool = ConnectionPool(
-                    conninfo.make_conninfo("", **self._parameters),
-                    connection_class=psycopg.Connection[tuple[Any, ...]],
-                    kwargs={"autocommit": True},
-                    configure=_configure,
-                    min_size=0,
-                    max_size=32,
-                    max_idle=60,
-                    num_workers=1,
-                    timeout=CONNECT_TIMEOUT_SECONDS,
-                    open=True,
-                    name="headwater",
-                )
-                self._pools[process] = pool
-            return pool
-
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """A pooled connection in autocommit mode."""
-        pool = self._pool()
-        try:
-            connection = pool.getconn(timeout=min(CONNECT_TIMEOUT_SECONDS, self.patience))
-        except PoolTimeout:
-            # The pool knows only that nobody answered; a direct attempt knows why.
-            self.check()
-            raise CatalogUnavailableError(
-                f"No connection to PostgreSQL ({self.shown}) became free in time."
-            ) from None
+        """A connection in autocommit mode, kept for the next caller afterwards."""
+        connection = self._idle.take() or self._connect()
         try:
             yield connection
         finally:
-            # Resetting a broken connection would raise, and hide what broke it.
-            if not connection.closed and not connection.broken:
-                connection.isolation_level = None
-                connection.read_only = None
-            pool.putconn(connection)
+            self._idle.give_back(connection)
+
+    def _connect(self) -> Connection:
+        connection = psycopg.connect(conninfo.make_conninfo("", **self._parameters), autocommit=True)
+        # Prepare a statement the second time it is seen: commits repeat a handful of them.
+        connection.prepare_threshold = 2
+        connection.execute("SET TIME ZONE 'UTC'")
+        return connection
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -191,17 +160,63 @@ class Database:
         return CatalogError(f"PostgreSQL refused a statement ({self.shown}).", detail=text)
 
     def close(self) -> None:
-        """Close this process's connections."""
+        """Close this process's idle connections."""
+        self._idle.close()
+
+
+class _IdleConnections:
+    """Open connections nobody uses, newest last.
+
+    Not psycopg's pool: its threads do not survive a fork, it hides why a connection cannot be made, and after
+    an outage it goes on waiting although the server is back.
+    """
+
+    _MOST = 32
+    _SECONDS = 60.0
+
+    def __init__(self) -> None:
+        self._connections: dict[int, list[tuple[Connection, float]]] = {}
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._connections)
+
+    def take(self) -> Connection | None:
+        """A connection that was used a moment ago, or None."""
+        while True:
+            with self._lock:
+                mine = self._connections.get(os.getpid())
+                if not mine:
+                    return None
+                connection, since = mine.pop()
+            if not connection.closed and time.monotonic() - since < self._SECONDS:
+                return connection
+            connection.close()
+
+    def give_back(self, connection: Connection) -> None:
+        """Keep a connection for later, unless it is broken or in the middle of something."""
+        if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+            connection.close()
+            return
+        connection.isolation_level = None
+        connection.read_only = None
         with self._lock:
-            pool = self._pools.pop(os.getpid(), None)
-        if pool is not None:
-            pool.close()
+            mine = self._connections.setdefault(os.getpid(), [])
+            if len(mine) < self._MOST:
+                mine.append((connection, time.monotonic()))
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close them all."""
+        with self._lock:
+            mine = self._connections.pop(os.getpid(), [])
+        for connection, _ in mine:
+            connection.close()
 
 
-def _configure(connection: Connection) -> None:
-    # Prepare a statement the second time it is seen: commits repeat a handful of them.
-    connection.prepare_threshold = 2
-    connection.execute("SET TIME ZONE 'UTC'")
+def _close_all(connections: dict[int, list[tuple[Connection, float]]]) -> None:
+    # Those of a parent process are its own to close.
+    for connection, _ in connections.pop(os.getpid(), []):
+        connection.close()
 
 
 def _without_secrets(text: str, parameters: dict[str, Any]) -> str:
