@@ -307,6 +307,7 @@ def test_types_that_only_duckdb_decodes_or_that_arrow_holds_otherwise(make):
         "DELETE FROM t WHERE a = 2",
     )
     rows = pair.lake.read("t", where="h > 0 OR v.b[1]::INTEGER = 1")
+    assert pair.lake.read("t", 2, where="v IS NULL").column("a").to_pylist() == [2]
     assert rows.column("v").to_pylist() == ["5", '{"a":1,"b":[1,null]}']
     assert [int(value) for value in rows.column("h").to_pylist()] == [12345678901234, -5]
     assert [int(value) for value in rows.column("u").to_pylist()] == [7, 0]
@@ -398,6 +399,8 @@ def test_hidden_columns_can_be_asked_for_and_filtered_by(make):
     assert pair.lake.read("t", columns=[], where="b = 'v4'", hidden=["rowid"]).column(
         "rowid"
     ).to_pylist() == [4, 14]
+    assert pair.lake.read("t", columns=[], hidden=["rowid"]).num_rows == 20
+    assert pair.lake.read("t", columns=[], where="true", hidden=["file_row_number"]).num_rows == 20
     with pytest.raises(NotFoundError, match="row_number"):
         pair.lake.read("t", hidden=["row_number"])
 

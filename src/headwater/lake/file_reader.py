@@ -123,7 +123,13 @@ class _FileReader:
         if high > low:
             kept = np.ones(count, np.bool_)
             kept[self.gone[low:high] - first] = False
-        if self.scan.max_snapshot is not None and layout.snapshot_ids is not None:
+        if self.scan.max_snapshot is not None:
+            if layout.snapshot_ids is None:
+                raise CorruptFileError(
+                    f"{self.scan.file.path!r} does not say which snapshot its rows are of.",
+                    detail="The catalog says that it holds rows of several.",
+                    location=self.scan.file.path,
+                )
             old = data.column(layout.snapshot_ids).to_numpy() <= self.scan.max_snapshot
             kept = old if kept is None else kept & old
         return kept

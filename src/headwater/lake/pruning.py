@@ -223,8 +223,8 @@ class _Compiler:
         inner = predicate.part if isinstance(predicate, Not) else predicate
         assert isinstance(inner, Comparison | In | IsNull | StartsWith)  # noqa: S101 - `node` saw to it
         column = resolve(self.table, inner.column)
-        if column is None:
-            return None
+        if column is None or column.is_nested or column.type == "variant":
+            return None  # a NULL in a variant is a value to Parquet, so that null_count says nothing
         facts: list[_Node | None] = [self._from_statistics(predicate, column)]
         spec = self.table.partition
         if spec is not None:

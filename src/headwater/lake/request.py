@@ -63,8 +63,11 @@ class Request:
 
     def finish(self, rows: pa.Table, hidden: Callable[[str], AnyArray]) -> pa.Table:
         """The result of rows that have the needed columns; `hidden` gives the values of a hidden column."""
-        for name in self.needed_hidden:
-            rows = rows.append_column(name, hidden(name))
+        if self.needed_hidden:
+            # Not one after the other: a table without any column does not know how many rows it has.
+            added = [pa.field(name, HIDDEN[name]) for name in self.needed_hidden]
+            arrays = [*rows.columns, *map(hidden, self.needed_hidden)]
+            rows = pa.Table.from_arrays(arrays, schema=pa.schema([*rows.schema, *added]))
         if self.filter is not None:
             matches = self.filter.matches(rows)
             if not matches.all():
