@@ -11,7 +11,7 @@ from psycopg import sql
 from headwater.lake.changes import Change
 from headwater.lake.connection import Database
 from headwater.lake.draft import Draft, FileDeletes
-from headwater.lake.facts import TableFacts
+from headwater.lake.facts import InlinedTable, TableFacts
 from headwater.lake.file_rows import data_file, delete_file, retire_delete_files
 from headwater.lake.flush_rows import flush_statements
 from headwater.lake.model import ColumnStats, StagedFile, Table
@@ -45,7 +45,7 @@ def data_rows(
     draft: Draft,
     prepared: Iterable[PreparedTable],
     facts: Mapping[int, TableFacts],
-    layout_changed: set[int],
+    reshaped: set[int],
     inlining_limits: Mapping[int, int],
     numbers: Numbers,
 ) -> DataRows:
@@ -54,40 +54,41 @@ def data_rows(
     by_table = {p.table.id: p for p in prepared}
     tables = {t.id: t for t in draft.tables.values()}
     bumped = numbers.schema_version
-    fresh_inlined: dict[int, str] = {}
-    for table_id in sorted(layout_changed, reverse=True):
+    fresh_inlined: dict[int, InlinedTable] = {}
+    for table_id in sorted(reshaped, reverse=True):
         table = tables[table_id]
         known = facts.get(table_id)
         wanted = inlining_limits.get(table_id, 0) > 0 if table_id < 0 else bool(known and known.inlined)
-        if wanted and can_have_inlined_table(table.columns) and not _fits(known, table):
+        if wanted and can_have_inlined_table(table.columns):
             fresh_inlined[table_id] = _create_inlined(db, rows, numbers, table)
     for item in by_table.values():
         table = item.table
         fact = facts.get(table.id) or TableFacts()
         if item.inlined is not None and table.id not in fresh_inlined and not _fits(fact, table):
             # Inlining was switched on after the table was made, or DuckDB altered it while off.
-            if numbers.schema_version == bumped and not layout_changed:
+            if numbers.schema_version == bumped and not reshaped:
                 numbers.schema_version += 1
             fresh_inlined[table.id] = _create_inlined(db, rows, numbers, table)
-        target = fresh_inlined.get(table.id) or (fact.inlined[-1].name if fact.inlined else None)
-        _TableWriter(db, rows, numbers, item, fact, target).write()
+        target = fact.inlined[-1] if fact.inlined else None
+        _TableWriter(db, rows, numbers, item, fact, fresh_inlined.get(table.id, target)).write()
     return rows
 
 
 def _fits(fact: TableFacts | None, table: Table) -> bool:
-    """Does the newest inlined table have the table's columns?"""
+    """Does the newest inlined table have the table's columns? (DuckDB's may have names in lower case.)"""
     if fact is None or not fact.inlined:
         return False
-    wanted = [(c.name, inlined_pg_type(c).replace("varchar", "character varying")) for c in table.columns]
-    return list(fact.inlined[-1].columns) == wanted
+    wanted = [
+        (c.name.lower(), inlined_pg_type(c).replace("varchar", "character varying")) for c in table.columns
+    ]
+    return [(name.lower(), kind) for name, kind in fact.inlined[-1].columns] == wanted
 
 
-def _create_inlined(db: Database, rows: DataRows, numbers: Numbers, table: Table) -> str:
+def _create_inlined(db: Database, rows: DataRows, numbers: Numbers, table: Table) -> InlinedTable:
     table_id = numbers.real(table.id)
     name = f"ducklake_inlined_data_{table_id}_{numbers.schema_version}"
-    columns = [
-        sql.SQL("{} {}").format(sql.Identifier(c.name), sql.SQL(inlined_pg_type(c))) for c in table.columns
-    ]
+    typed = tuple((c.name, inlined_pg_type(c)) for c in table.columns)
+    columns = [sql.SQL("{} {}").format(sql.Identifier(name), sql.SQL(kind)) for name, kind in typed]
     head = sql.SQL("row_id bigint, begin_snapshot bigint, end_snapshot bigint")
     rows.statements += statement(
         sql.SQL("CREATE TABLE {} ({})").format(db.name(name), sql.SQL(", ").join([head, *columns]))
@@ -98,7 +99,7 @@ def _create_inlined(db: Database, rows: DataRows, numbers: Numbers, table: Table
         ("table_id", "table_name", "schema_version"),
         [(table_id, name, numbers.schema_version)],
     )
-    return name
+    return InlinedTable(name, numbers.schema_version, typed)
 
 
 class _TableWriter:
@@ -111,7 +112,7 @@ class _TableWriter:
         numbers: Numbers,
         prepared: PreparedTable,
         fact: TableFacts,
-        inlined_table: str | None,
+        inlined_table: InlinedTable | None,
     ):
         self.db = db
         self.rows = rows
@@ -245,8 +246,9 @@ class _TableWriter:
                 row_id = self.next_row_id
                 self.next_row_id += 1
             rows.append((row_id, self.at, *row))
+        names = (name for name, _ in self.inlined_table.columns)
         self.rows.statements += insert(
-            self.db, self.inlined_table, ("row_id", "begin_snapshot", *(c.name for c in columns)), rows
+            self.db, self.inlined_table.name, ("row_id", "begin_snapshot", *names), rows
         )
         self.record_count += len(rows)
         self.new_stats += self.prepared.inlined_stats

@@ -21,6 +21,7 @@ from headwater.lake.conform import conform
 from headwater.lake.connection import Connection, Database
 from headwater.lake.deletes import read_deletes
 from headwater.lake.draft import NO_POSITIONS, FileDeletes, Flush, FlushedFile
+from headwater.lake.inlined_reader import inlined_source
 from headwater.lake.model import (
     ROW_ID_COLUMN,
     ROW_ID_FIELD,
@@ -93,7 +94,7 @@ def _contents(
         ]
         rows = connection.execute(
             sql.SQL("SELECT row_id, begin_snapshot, end_snapshot, {} FROM {} ORDER BY 1, 2").format(
-                sql.SQL(", ").join(fields), db.name(name)
+                sql.SQL(", ").join(fields), inlined_source(db, name, columns)
             )
         ).fetchall()
         contents.append(_InlinedContent(name, columns, rows))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import psycopg
@@ -37,6 +38,17 @@ def read_inlined(db: Database, plan: ScanPlan, request: Request) -> list[pa.Tabl
     return [_as_table(rows, scan, request) for rows, scan in zip(found, plan.inlined, strict=True)]
 
 
+def inlined_source(db: Database, name: str, columns: Sequence[Column]) -> sql.Composed:
+    """A table of inlined rows for a FROM clause, its columns under the names the lake has for them.
+
+    DuckDB leaves quotes out where it thinks they are not needed, and PostgreSQL then stores `CamelCase`
+    as `camelcase`; so columns are found by their place.
+    """
+    names = ["row_id", "begin_snapshot", "end_snapshot", *(column.name for column in columns)]
+    listed = sql.SQL(", ").join(map(sql.Identifier, names))
+    return sql.SQL("{} AS t({})").format(db.name(name), listed)
+
+
 def _stored(scan: InlinedScan, request: Request) -> list[Column]:
     wanted = {column.id for column in request.needed}
     return [column for column in scan.columns if column.id in wanted]
@@ -54,7 +66,7 @@ def _select(
     query = sql.SQL(
         "SELECT {} FROM {} WHERE begin_snapshot <= %(at)s "
         "AND (end_snapshot IS NULL OR %(at)s < end_snapshot) ORDER BY row_id"
-    ).format(sql.SQL(", ").join(selected), db.name(scan.table_name))
+    ).format(sql.SQL(", ").join(selected), inlined_source(db, scan.table_name, scan.columns))
     return connection.execute(query, {"at": plan.snapshot.id})
 
 

@@ -7,7 +7,7 @@ while DuckDB compacts or flushes the table.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import repeat
@@ -28,6 +28,7 @@ from headwater.typedefs import FileId, SnapshotId
 
 #: PostgreSQL refused to read a statistic as what its column's type says it is.
 _MALFORMED_STATISTIC = (psycopg.errors.InvalidTextRepresentation, psycopg.errors.NumericValueOutOfRange)
+_ATTEMPTS = 5
 
 
 class FileScan(NamedTuple):
@@ -87,15 +88,32 @@ def plan_scan(
     With `connection` the plan is read inside the transaction that is open there.
     """
 
+    if connection is not None:
+        return _Planner(db, connection, table, state.snapshot, where, guarded=True).plan()
+    return find_and_plan(db, lambda _: (state, table), where=where)
+
+
+def find_and_plan(
+    db: Database,
+    find: Callable[[Connection], tuple[CatalogState, Table]],
+    *,
+    where: Predicate | None = None,
+) -> ScanPlan:
+    """Plan reading the table that `find` finds, in the transaction it is found in."""
+
     def attempt(connection: Connection, guarded: bool = False) -> ScanPlan:
+        state, table = find(connection)
         return _Planner(db, connection, table, state.snapshot, where, guarded).plan()
 
-    if connection is not None:
-        return attempt(connection, guarded=True)
-    try:
-        return db.read(attempt)
-    except _MALFORMED_STATISTIC:
-        return db.read(partial(attempt, guarded=True))
+    guarded = False
+    for _ in range(_ATTEMPTS):
+        try:
+            return db.read(partial(attempt, guarded=guarded))
+        except _MALFORMED_STATISTIC:
+            guarded = True
+        except psycopg.errors.UndefinedTable:
+            continue  # a flush dropped a table of inlined rows that the transaction still saw registered
+    return db.read(partial(attempt, guarded=True))
 
 
 def replan(db: Database, plan: ScanPlan) -> ScanPlan:
@@ -152,6 +170,8 @@ _QUERIES = {
         "SELECT schema_version, begin_snapshot FROM {ducklake_schema_versions} WHERE table_id = %(table)s"
     ),
 }
+#: Of more files than this everything is asked for: a longer list costs more than it saves.
+_FEW = 500
 _OF_FILES = " AND data_file_id = ANY(%(ids)s)"
 
 
@@ -169,6 +189,15 @@ def _queries(schema: str) -> dict[str, bytes]:
     return composed
 
 
+@lru_cache(maxsize=256)
+def _count_query(schema: str, name: str) -> bytes:
+    query = sql.SQL(
+        "SELECT count(*) FROM {} WHERE begin_snapshot <= %(at)s "
+        "AND (end_snapshot IS NULL OR %(at)s < end_snapshot)"
+    )
+    return query.format(sql.Identifier(schema, name)).as_bytes(None)
+
+
 @dataclass
 class _Details:
     """Queries about the files of a plan that were sent, but not read yet."""
@@ -177,8 +206,6 @@ class _Details:
     inlined_deletes: Cursor | None = None
     partition_values: Cursor | None = None
     mappings: Cursor | None = None
-    columns: Cursor | None = None
-    versions: Cursor | None = None
     row_counts: list[Cursor] = field(default_factory=list)
 
 
@@ -199,25 +226,27 @@ class _Planner:
             facts_cursor = self._ask("facts", deletes=self._deletes_table.as_string(None))
             inlined_cursor = self._ask("inlined", version=self.snapshot.schema_version)
             if pruning is None:
-                # One round trip serves all; after pruning only few files are left to ask about.
-                self._ask_about_files(details, None)
+                # After pruning, few files are left to ask about.
+                details.deletes = self._ask("deletes")
         exists, deletes_table = facts_cursor.fetchall()[0]
         if not exists:
             raise _expired(self.snapshot.id, self.table)
         files, total = _data_files(files_cursor.fetchall(), counted=pruning is not None)
         registered = inlined_cursor.fetchall()
 
-        ids = None if pruning is None else [file.id for file in files]
-        mapping_ids = {file.mapping_id for file in files} - {None}
+        ids = None if pruning is None or len(files) > _FEW else [file.id for file in files]
+        suffix = "" if ids is None else " of files"
+        mapping_ids = _distinct(files, "mapping_id")
         with self.connection.pipeline():
-            if ids:
-                self._ask_about_files(details, ids)
+            if details.deletes is None and files:
+                details.deletes = self._ask("deletes" + suffix, ids=ids)
+            if _distinct(files, "partition_id"):
+                details.partition_values = self._ask("partition_values" + suffix, ids=ids)
             if deletes_table is not None and files:
                 details.inlined_deletes = self._ask_for_inlined_deletes(ids)
             if mapping_ids:
                 details.mappings = self._ask("mappings", ids=list(mapping_ids))
-            if registered:
-                self._ask_about_inlined(details, registered)
+            details.row_counts = [self._ask_for_row_count(name) for name, _ in registered]
         return ScanPlan(
             table=self.table,
             snapshot=self.snapshot,
@@ -244,11 +273,6 @@ class _Planner:
         )
         return self.connection.execute(query, {**pruning.parameters, **self._parameters}, binary=True)
 
-    def _ask_about_files(self, details: _Details, ids: list[FileId] | None) -> None:
-        suffix = "" if ids is None else " of files"
-        details.deletes = self._ask("deletes" + suffix, ids=ids)
-        details.partition_values = self._ask("partition_values" + suffix, ids=ids)
-
     @property
     def _deletes_table(self) -> sql.Identifier:
         """Registered nowhere; it is there or it is not."""
@@ -260,17 +284,8 @@ class _Planner:
         )
         return self.connection.execute(query, {**self._parameters, "ids": ids}, binary=True)
 
-    def _ask_about_inlined(self, details: _Details, registered: list[tuple[Any, ...]]) -> None:
-        query = sql.SQL(
-            "SELECT count(*) FROM {} WHERE begin_snapshot <= %(at)s "
-            "AND (end_snapshot IS NULL OR %(at)s < end_snapshot)"
-        )
-        details.row_counts = [
-            self.connection.execute(query.format(self.db.name(name)), self._parameters)
-            for name, _ in registered
-        ]
-        details.columns = self._ask("columns")
-        details.versions = self._ask("versions")
+    def _ask_for_row_count(self, name: str) -> Cursor:
+        return self.connection.execute(_count_query(self.db.schema, name), self._parameters)
 
     def _scans(self, files: list[DataFile], details: _Details) -> list[FileScan]:
         deletes: dict[FileId, list[DeleteFile]] = {}
@@ -281,7 +296,7 @@ class _Planner:
             positions.setdefault(file_id, []).append(position)
         values = _partition_values(details.partition_values.fetchall() if details.partition_values else ())
         at = self.snapshot.id
-        if not deletes and not positions and not values and all(file.partial_max is None for file in files):
+        if not deletes and not positions and not values and not _distinct(files, "partial_max"):
             # Most tables: nothing but files. Building their tuples in C halves the time of planning.
             parts = zip(files, repeat(()), repeat(()), repeat(None), repeat(()))
             return list(map(partial(tuple.__new__, FileScan), parts))
@@ -297,13 +312,15 @@ class _Planner:
         ]
 
     def _inlined(self, registered: list[tuple[Any, ...]], details: _Details) -> tuple[InlinedScan, ...]:
-        if details.columns is None or details.versions is None:
-            return ()
-        columns = details.columns.fetchall()
-        begins: dict[int, SnapshotId] = dict(details.versions.fetchall())
         counts = [cursor.fetchall()[0][0] for cursor in details.row_counts]
+        if not any(counts):
+            return ()
+        with self.connection.pipeline():
+            columns_cursor, versions_cursor = self._ask("columns"), self._ask("versions")
+        columns = columns_cursor.fetchall()
+        begins: dict[int, SnapshotId] = dict(versions_cursor.fetchall())
         return tuple(
-            InlinedScan(name, version, _layout(columns, begins.get(version, self.table.begin_snapshot)), rows)
+            InlinedScan(name, version, _layout(columns, _layout_begin(self.table, begins, version)), rows)
             for (name, version), rows in zip(registered, counts, strict=True)
             if rows
         )
@@ -318,6 +335,11 @@ def _data_files(rows: list[tuple[Any, ...]], *, counted: bool) -> tuple[list[Dat
     rows.sort(key=itemgetter(0))
     # `_make`, without a Python call per file.
     return list(map(partial(tuple.__new__, DataFile), rows)), total
+
+
+def _distinct(files: list[DataFile], name: str) -> set[int]:
+    """What a column of the files holds besides NULL. (A generator over 10,000 files would be felt.)"""
+    return set(map(itemgetter(DataFile._fields.index(name)), files)) - {None}
 
 
 def _partition_values(rows: Iterable[tuple[Any, ...]]) -> dict[FileId, tuple[str | None, ...]]:
@@ -353,9 +375,17 @@ def _layouts(
     rows = columns.fetchall()
     begins: dict[int, SnapshotId] = dict(versions.fetchall())
     return [
-        (name, version, _layout(rows, begins.get(version, table.begin_snapshot)))
-        for name, version in registered
+        (name, version, _layout(rows, _layout_begin(table, begins, version))) for name, version in registered
     ]
+
+
+def _layout_begin(table: Table, begins: dict[int, SnapshotId], version: int) -> SnapshotId:
+    """The snapshot that gave the table the columns it had at a schema version.
+
+    A table for inlined rows that was made later than the columns has a version that nobody wrote down.
+    """
+    known = max((at for at in begins if at <= version), default=None)
+    return table.begin_snapshot if known is None else begins[known]
 
 
 def _layout(rows: Collection[tuple[Any, ...]], at: SnapshotId) -> tuple[Column, ...]:

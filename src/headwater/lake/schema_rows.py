@@ -94,6 +94,12 @@ class SchemaRows:
     changes: list[Change] = field(default_factory=list)
     layout_changed: set[int] = field(default_factory=set)
     """Draft ids of tables that are new or whose columns, partitioning or name changed."""
+    reshaped: set[int] = field(default_factory=set)
+    """Those of them whose inlined rows go to a new table from now on: all but changed defaults and NULLs.
+
+    What an inlined table holds is read by the columns of its schema version, so that even a field renamed
+    inside a struct needs a new one.
+    """
 
 
 def schema_rows(db: Database, draft: Draft, numbers: Numbers) -> SchemaRows:
@@ -195,8 +201,11 @@ def _table(db: Database, rows: SchemaRows, numbers: Numbers, old: Table | None, 
         )
         rows.changes.append(Change("created_table", tuple(new.name)))
         rows.layout_changed.add(new.id)
+        rows.reshaped.add(new.id)
     altered = _columns(db, rows, numbers, old.columns if old else (), new)
-    altered |= _partition(db, rows, numbers, old, new)
+    if _partition(db, rows, numbers, old, new):
+        rows.reshaped.add(new.id)
+        altered = True
     if altered:
         rows.layout_changed.add(new.id)
     altered |= _sort(db, rows, numbers, old, new)
@@ -211,6 +220,10 @@ def _flat(columns: Iterable[Column], parent: int | None = None) -> dict[int, tup
         flat[column.id] = (column, parent)
         flat.update(_flat(column.children, column.id))
     return flat
+
+
+def _shape(columns: tuple[Column, ...]) -> list[tuple[int, str, str]]:
+    return [(c.id, c.name, c.type) for top in columns for c in top.walk()]
 
 
 def _stored(column: Column, parent: int | None) -> tuple[Any, ...]:
@@ -270,6 +283,8 @@ def _columns(
                 ("table_id", "column_id", "begin_snapshot", "key", "value"),
                 [(table_id, column_id, at, k, v) for k, v in fresh.items()],
             )
+    if _shape(old_columns) != _shape(table.columns):
+        rows.reshaped.add(table.id)
     if changed or ended:
         rows.layout_changed.add(table.id)
     elif tagged and old:
