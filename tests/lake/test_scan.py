@@ -13,7 +13,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from headwater.algebra.predicates import parse_predicate
-from headwater.errors import InvalidInputError
+from headwater.errors import CatalogError, InvalidInputError
 from headwater.lake.lake import Lake
 from headwater.lake.pruning import prune
 from headwater.lake.row_filter import RowFilter
@@ -375,6 +375,17 @@ def test_a_plan_tells_all_about_its_files(new_database, tmp_path):
     assert [(column.id, column.name) for column in inlined.columns] == [(1, "a"), (2, "b")]
     assert pair.lake.scan("t", 3).files[0].deletes == ()
     assert pair.lake.scan("t", 3).inlined == ()
+    pair.close()
+
+
+def test_a_registered_table_that_is_not_there(new_database, tmp_path):
+    pair = Pair(new_database, tmp_path / "data")
+    pair.run("CREATE TABLE t (a INTEGER)", "INSERT INTO t VALUES (1)")
+    with psycopg.connect(pair.dsn) as connection:
+        connection.execute("DROP TABLE ducklake_inlined_data_1_1")
+    with pytest.raises(CatalogError, match="not there") as caught:
+        pair.lake.scan("t")
+    assert "ducklake_inlined_data_1_1" in str(caught.value)
     pair.close()
 
 

@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from headwater.algebra.predicates import Predicate
-from headwater.errors import SnapshotError
+from headwater.errors import CatalogError, SnapshotError
 from headwater.lake.catalog import CatalogState
 from headwater.lake.conform import NameMapping, name_mapping
 from headwater.lake.connection import Connection, Cursor, Database
@@ -105,15 +105,18 @@ def find_and_plan(
         state, table = find(connection)
         return _Planner(db, connection, table, state.snapshot, where, guarded).plan()
 
-    guarded = False
+    guarded, missing = False, ""
     for _ in range(_ATTEMPTS):
         try:
             return db.read(partial(attempt, guarded=guarded))
         except _MALFORMED_STATISTIC:
             guarded = True
-        except psycopg.errors.UndefinedTable:
-            continue  # a flush dropped a table of inlined rows that the transaction still saw registered
-    return db.read(partial(attempt, guarded=True))
+        except psycopg.errors.UndefinedTable as error:
+            # A flush dropped a table of inlined rows that the transaction still saw registered.
+            missing = str(error).partition("\n")[0]
+    raise CatalogError(
+        "The catalog names a table that is not there.", detail=missing, hint="Run `headwater doctor`."
+    )
 
 
 def replan(db: Database, plan: ScanPlan) -> ScanPlan:
