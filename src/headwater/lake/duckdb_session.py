@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import duckdb
 from psycopg import conninfo
 
-from headwater.errors import CatalogError, HeadwaterError, UnsupportedError
+from headwater.errors import CatalogError, HeadwaterError
 from headwater.lake.connection import Database
+from headwater.storage.duckdb_engine import extension_file
 from headwater.storage.duckdb_secret import duckdb_secret
+from headwater.storage.locations import parse_location
 from headwater.storage.options import StorageOptions
-
-
-def extension_file(name: str) -> Path:
-    """The file of an extension from its installed package; nothing is downloaded."""
-    package = f"duckdb_extension_{name}"
-    spec = importlib.util.find_spec(package)
-    if spec is None or spec.origin is None:
-        raise UnsupportedError(
-            f"DuckDB's extension {name!r} is not installed.",
-            hint=f"pip install duckdb-extension-{name.replace('_', '-')}=={duckdb.__version__}",
-        )
-    found = next(Path(spec.origin).parent.glob(f"extensions/v{duckdb.__version__}/*.duckdb_extension"), None)
-    if found is None:
-        raise UnsupportedError(
-            f"The installed extension {name!r} is not for DuckDB {duckdb.__version__}.",
-            hint=f"pip install duckdb-extension-{name.replace('_', '-')}=={duckdb.__version__}",
-        )
-    return found
 
 
 def literal(text: str) -> str:
@@ -43,18 +24,16 @@ def attach(
     data_path: str,
     *,
     alias: str = "lake",
-    use: bool = True,
-    connection: duckdb.DuckDBPyConnection | None = None,
+    encrypted: bool = False,
 ) -> duckdb.DuckDBPyConnection:
-    """Attach the lake to a DuckDB session (a new one by default) under `alias`.
+    """A new DuckDB session with the lake attached under `alias` and in use.
 
     Passwords and keys travel as DuckDB secrets, never inside the ATTACH text, which errors repeat.
     """
-    session = connection or duckdb.connect()
+    session = duckdb.connect()
     names = ["ducklake", "postgres_scanner"]
-    remote = "://" in data_path and not data_path.startswith("file://")
-    if remote:
-        names.append("httpfs")
+    if encrypted or not parse_location(data_path).is_local:
+        names.append("httpfs")  # for object stores, and for its cryptography
     for name in names:
         session.execute(f"LOAD {literal(str(extension_file(name)))}")
     session.execute("SET TimeZone = 'UTC'")
@@ -78,8 +57,7 @@ def attach(
         )
     except duckdb.Error as error:
         raise _explained(error, db) from None
-    if use:
-        session.execute(f"USE {_quoted(alias)}")
+    session.execute(f"USE {_quoted(alias)}")
     return session
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError
+from headwater.lake.file_columns import check_writable, codec_columns, needs_duckdb
 from headwater.lake.model import Column, ColumnStats
 from headwater.lake.statistics import file_statistics, long_string_bounds, nan_columns
+from headwater.storage.duckdb_codec import encrypted_footer, new_key, write_with_duckdb
 from headwater.storage.parquet import Codec, read_footer, write_parquet
 from headwater.storage.store import Store
 
@@ -42,17 +45,30 @@ def write_file(
     form: FileFormat,
 ) -> Written:
     """Store rows as one Parquet file and check what is there before anybody relies on it."""
-    with store.open_output(location) as sink:
-        summary = write_parquet(
-            sink,
+    check_writable(data, columns)
+    key = new_key() if form.encrypted else None
+    if key is not None or needs_duckdb(columns):
+        summary = write_with_duckdb(
+            store,
+            location,
             data,
-            schema,
+            codec_columns(columns, data.schema),
             form.codec,
+            key=key,
             row_group_rows=form.row_group_rows,
             compression_level=form.compression_level,
         )
-    with store.open_input(location) as stored:
-        footer = read_footer(stored, location, summary.file_size)
+    else:
+        with store.open_output(location) as sink:
+            summary = write_parquet(
+                sink,
+                data,
+                schema,
+                form.codec,
+                row_group_rows=form.row_group_rows,
+                compression_level=form.compression_level,
+            )
+    footer = _stored_footer(store, location, summary.file_size, key)
     if footer.num_rows != data.num_rows:
         raise CorruptFileError(
             f"{location} holds {footer.num_rows} rows, but {data.num_rows} were written.", location=location
@@ -64,4 +80,11 @@ def write_file(
         contains_nan=nan_columns(own, columns),
         bounds=long_string_bounds(own, columns, footer),
     )
-    return Written(summary.file_size, summary.footer_size, stats)
+    return Written(summary.file_size, summary.footer_size, stats, key)
+
+
+def _stored_footer(store: Store, location: str, size: int, key: str | None) -> pq.FileMetaData:
+    if key is not None:
+        return encrypted_footer(store, location, size, key)
+    with store.reading(location), store.open_input(location) as stored:
+        return read_footer(stored, location, size)
