@@ -1,1 +1,5 @@
 """The command line."""
+
+from headwater.cli.main import main
+
+__all__ = ["main"]

@@ -1,0 +1,22 @@
+"""Settings: what `headwater.yaml` and the environment say, checked, as plain data."""
+
+from headwater.settings.loader import (
+    CONFIG_FILE,
+    CONFIG_VARIABLE,
+    environment_settings,
+    find_file,
+    load_settings,
+)
+from headwater.settings.model import DEFAULT_FOLDER, LakeSettings, Settings, SparkSettings
+
+__all__ = [
+    "CONFIG_FILE",
+    "CONFIG_VARIABLE",
+    "DEFAULT_FOLDER",
+    "LakeSettings",
+    "Settings",
+    "SparkSettings",
+    "environment_settings",
+    "find_file",
+    "load_settings",
+]

@@ -1,0 +1,44 @@
+"""Settings as the rest of Headwater sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DEFAULT_FOLDER = ".headwater"
+"""Where the embedded lake is, seen from the folder one works in."""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeSettings:
+    """Where the lake is. Without `catalog` it is the embedded one in `folder`."""
+
+    catalog: str | None = field(default=None, repr=False)  # may hold a password
+    metadata_schema: str = "public"
+    data_path: str | None = None
+    encrypted: bool = False
+    folder: str = DEFAULT_FOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """Where Spark runs and how it is configured."""
+
+    master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold keys of object stores
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All settings of a project."""
+
+    lake: LakeSettings = field(default_factory=LakeSettings)
+    storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What is said about object stores, by the names of `StorageOptions`; holds secrets."""
+    spark: SparkSettings = field(default_factory=SparkSettings)
+    file: Path | None = None
+    """The file that was read, if there is one."""
+    places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    """Where each setting was made: `lake.data_path` → `headwater.yaml:3:14`, or the variable's name."""
