@@ -36,7 +36,7 @@ from headwater.lake.connection import Connection, Database
 from headwater.lake.model import Snapshot, Table
 from headwater.lake.options import LakeOptions, load_options
 from headwater.lake.read import iter_plan, read_plan
-from headwater.lake.scan import ScanPlan, plan_scan
+from headwater.lake.scan import ScanPlan, find_and_plan
 from headwater.lake.transaction import LakeContext, Transaction
 from headwater.storage.locations import parse_location
 from headwater.storage.options import StorageOptions
@@ -156,7 +156,9 @@ class Lake:
 
     def duckdb(self, alias: str = "lake") -> duckdb.DuckDBPyConnection:
         """A DuckDB session with this lake attached as `alias` and in use."""
-        return duckdb_session.attach(self.db, self.store.options, self.data_path, alias=alias)
+        return duckdb_session.attach(
+            self.db, self.store.options, self.data_path, alias=alias, encrypted=self.options().encrypted
+        )
 
     # -- what is in it ------------------------------------------------------------------------------
 
@@ -188,9 +190,10 @@ class Lake:
 
     def scan(self, table: TableName | str, snapshot: At = None, where: str | None = None) -> ScanPlan:
         """What a reader must do: files left after pruning, their deletes and filters, inlined rows."""
-        state, found = self._find(table, snapshot)
         predicate = None if where is None else parse_predicate(where)
-        return plan_scan(self.db, state, found, where=predicate)
+        return find_and_plan(
+            self.db, lambda connection: self._look_up(connection, table, snapshot), where=predicate
+        )
 
     def read(
         self,
@@ -207,9 +210,7 @@ class Lake:
         `file_row_number`.
         """
         plan = self.scan(table, snapshot, where)
-        return read_plan(
-            plan, self.store, self.db, columns=columns, where=where, hidden=hidden, replan=True
-        )
+        return read_plan(plan, self.store, self.db, columns=columns, where=where, hidden=hidden, replan=True)
 
     def iter_batches(
         self,
@@ -222,9 +223,7 @@ class Lake:
     ) -> Iterator[pa.RecordBatch]:
         """The same as `read`, piece by piece, for tables that do not fit into memory."""
         plan = self.scan(table, snapshot, where)
-        return iter_plan(
-            plan, self.store, self.db, columns=columns, where=where, hidden=hidden, replan=True
-        )
+        return iter_plan(plan, self.store, self.db, columns=columns, where=where, hidden=hidden, replan=True)
 
     # -- changing -----------------------------------------------------------------------------------
 
@@ -278,19 +277,19 @@ class Lake:
         return find_snapshot(self.db, connection, version=at)
 
     def _find(self, name: TableName | str, at: At) -> tuple[CatalogState, Table]:
-        def work(connection: Connection) -> tuple[CatalogState, Table]:
-            state = self._context.reader.state(connection, self._snapshot(connection, at))
-            if at is not None and key(name) not in state.tables:
-                life = table_history(self.db, connection, table_name(name))
-                if life is not None:
-                    raise SnapshotError(
-                        f"Table {table_name(name)} does not exist at snapshot {state.snapshot.id}; {life}.",
-                        table=str(table_name(name)),
-                        snapshot_id=state.snapshot.id,
-                    )
-            return state, state.table(name)
+        return self.db.read(lambda connection: self._look_up(connection, name, at))
 
-        return self.db.read(work)
+    def _look_up(self, connection: Connection, name: TableName | str, at: At) -> tuple[CatalogState, Table]:
+        state = self._context.reader.state(connection, self._snapshot(connection, at))
+        if at is not None and key(name) not in state.tables:
+            life = table_history(self.db, connection, table_name(name))
+            if life is not None:
+                raise SnapshotError(
+                    f"Table {table_name(name)} does not exist at snapshot {state.snapshot.id}; {life}.",
+                    table=str(table_name(name)),
+                    snapshot_id=state.snapshot.id,
+                )
+        return state, state.table(name)
 
 
 def normal_data_path(path: str) -> str:
