@@ -216,12 +216,20 @@ tables = st.sampled_from(["plain"] * 5 + [f"p{i}" for i in range(len(PARTITIONED
 @example(table="plain", where="n = 10.0049999e0 OR n = '10.004'")
 @example(table="plain", where="v NOT IN ('a', NULL)")
 @example(table="p0", where="i = 5e0 OR i = '11'")
+@example(table="p0", where="i = 11 OR i IN (-99, 2147483647)")
+@example(table="p1", where="v = 'abc' OR v = 'é' OR v = ''")
+@example(table="p2", where="n IN (9.99, -0.01) AND ts < '2021-01-01'")
+@example(table="p4", where="ts = '2020-12-31 23:59:59' OR d = '2020-02-29'")
+@example(table="p5", where="k = '80000000-0000-0000-0000-000000000000' OR NOT b")
+@example(table="p8", where="ts = '2020-02-29 10:00:00.5' OR d = DATE '2021-01-01'")
+@example(table="p9", where="u = 18446744073709551615 OR tz = '2020-02-29 10:00:00+02'")
 def test_no_file_with_a_match_is_left_out(world, table, where):
     _check_if_accepted(world, table, where)
 
 
 @pytest.mark.slow
-@settings(max_examples=4000, deadline=None)
+@pytest.mark.timeout(1800)
+@settings(max_examples=3000, deadline=None)
 @given(table=tables, where=conditions)
 def test_no_file_with_a_match_is_left_out_however_long_we_look(world, table, where):
     _check_if_accepted(world, table, where)
