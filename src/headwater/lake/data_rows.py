@@ -31,6 +31,13 @@ _TABLE_STATS_FIELDS = (
     "extra_stats",
 )
 
+#: How PostgreSQL names the types that we (and DuckDB) give it by a shorter name.
+_LONG_NAMES = {
+    "varchar": "character varying",
+    "time": "time without time zone",
+    "timetz": "time with time zone",
+}
+
 
 @dataclass
 class DataRows:
@@ -78,9 +85,8 @@ def _fits(fact: TableFacts | None, table: Table) -> bool:
     """Does the newest inlined table have the table's columns? (DuckDB's may have names in lower case.)"""
     if fact is None or not fact.inlined:
         return False
-    wanted = [
-        (c.name.lower(), inlined_pg_type(c).replace("varchar", "character varying")) for c in table.columns
-    ]
+    kinds = ((c.name.lower(), inlined_pg_type(c)) for c in table.columns)
+    wanted = [(name, _LONG_NAMES.get(kind, kind)) for name, kind in kinds]
     return [(name.lower(), kind) for name, kind in fact.inlined[-1].columns] == wanted
 
 
