@@ -135,6 +135,8 @@ def _outer(old: str | None, new: str | None, type_: str, *, want_less: bool) -> 
         a, b = parse_stat(old, type_), parse_stat(new, type_)
         if a is None or b is None:
             return None
+        if type_ in FLOATS:  # NaN reads as infinity, and is above it
+            a, b = (a, old.lower() == "nan"), (b, new.lower() == "nan")
     return new if (b < a if want_less else b > a) else old
 
 
