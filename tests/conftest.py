@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from headwater.lake.embedded import EmbeddedServer, open_server
@@ -15,8 +16,11 @@ from tests.support import create_database
 
 @pytest.fixture(scope="session")
 def pg_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """One PostgreSQL for the whole run."""
+    """One PostgreSQL for the whole run. No test pulls the plug, so it need not wait for the disk."""
     server = open_server(tmp_path_factory.mktemp("pg") / "postgres")
+    with psycopg.connect(server.dsn, autocommit=True) as connection:
+        connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("SELECT pg_reload_conf()")
     yield server
     server.stop_if_unused()
 

@@ -17,13 +17,16 @@ Check = Callable[[CatalogView], Iterator[Finding]]
 def doubled_delete_files(catalog: CatalogView) -> Iterator[Finding]:
     """At most one live delete file per data file."""
     rows = catalog.rows(
-        "SELECT table_id, data_file_id, count(*) FROM {ducklake_delete_file} WHERE end_snapshot IS NULL "
-        "GROUP BY 1, 2 HAVING count(*) > 1 ORDER BY 1, 2"
+        "SELECT d.table_id, d.data_file_id, count(*), bool_or(f.end_snapshot IS NULL) "
+        "FROM {ducklake_delete_file} d LEFT JOIN {ducklake_data_file} f USING (data_file_id) "
+        "WHERE d.end_snapshot IS NULL GROUP BY 1, 2 HAVING count(*) > 1 ORDER BY 1, 2"
     )
     for table_id, group in _by_table(rows):
-        files = [f"data file {file_id}: {number} delete files" for _, file_id, number in group]
-        message = f"{len(files)} data file(s) have more than one live delete file"
-        yield finding("delete_files_doubled", catalog.name(table_id), message, files)
+        for current, code in ((True, "delete_files_doubled"), (False, "delete_files_doubled_history")):
+            files = [f"data file {id_}: {n} delete files" for _, id_, n, live in group if live is current]
+            if files:
+                message = f"{len(files)} data file(s) have more than one live delete file"
+                yield finding(code, catalog.name(table_id), message, files)
 
 
 def readable_changes(catalog: CatalogView) -> Iterator[Finding]:
@@ -183,7 +186,7 @@ def inlined_tables_fit(catalog: CatalogView) -> Iterator[Finding]:
             continue
         # DuckDB fills it by position, so columns that were only renamed still fit.
         before = _columns_at(columns, since)
-        if [id_ for _, id_ in before] == [id_ for _, id_ in today]:
+        if len(found) == len(today) and [id_ for _, id_ in before] == [id_ for _, id_ in today]:
             continue
         message = f"{name} has the columns {', '.join(found)} instead of {', '.join(expected)}"
         code = "inlined_table_columns" if catalog.inlines(table_id) else "inlined_table_columns_unused"

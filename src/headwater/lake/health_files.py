@@ -144,7 +144,9 @@ class FileCheck:
 
     def _compare_listing(self, faults: _Faults) -> list[ListedFile]:
         """Missing, orphaned and replaced files; returns those that are there, with the right size."""
-        expected = {file.location: file for file in self.files}
+        expected: dict[str, list[ListedFile]] = {}
+        for file in self.files:
+            expected.setdefault(file.location, []).append(file)
         orphans: list[str] = []
         present: list[ListedFile] = []
         limit = datetime.now(UTC) - self.grace
@@ -160,7 +162,8 @@ class FileCheck:
             self._tell("listing files", number)
             named = expected.pop(stored.location, None)
             if named is not None:
-                compare(named, stored.size)
+                for file in named:
+                    compare(file, stored.size)
             elif (
                 stored.location not in self.scheduled
                 and stored.modified < limit
@@ -169,7 +172,8 @@ class FileCheck:
                 orphans.append(stored.location)
         # What is left lies elsewhere (files that were added by their full path), or is not there.
         missing: list[ListedFile] = []
-        for file, size in self._in_threads("looking for files", list(expected.values()), self._size):
+        elsewhere = [file for files in expected.values() for file in files]
+        for file, size in self._in_threads("looking for files", elsewhere, self._size):
             if size is None:
                 missing.append(file)
             else:

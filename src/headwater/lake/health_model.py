@@ -60,6 +60,12 @@ PROBLEMS: dict[str, Problem] = {
         "Two DuckDB sessions deleted from it at the same time.",
         f"Do not compact it with DuckDB. {_REWRITE}",
     ),
+    "delete_files_doubled_history": Problem(
+        "warn",
+        "Several live delete files for one data file of older snapshots: reading those with DuckDB returns "
+        "rows more than once.",
+        "Read those snapshots with Headwater, or expire them.",
+    ),
     "snapshot_changes": Problem(
         "fail",
         "DuckDB cannot read what the snapshot changed: snapshots() and concurrent commits fail.",
