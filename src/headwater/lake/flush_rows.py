@@ -27,7 +27,6 @@ def flush_statements(
         size += flushed.staged.file_size_bytes
         if flushed.deletes is not None:
             statements += delete_file(db, numbers, table_id, file_id, flushed.deletes)
-            changes.append(Change("deleted_from_table", table_id))
     for deletes, staged in flush.deletes:
         if deletes.delete_files:
             statements += retire_delete_files(db, deletes)
