@@ -247,8 +247,12 @@ CATALOG_TABLES: dict[str, dict[str, str]] = {
 
 def catalog_exists(db: Database, connection: Connection) -> bool:
     """Is there a DuckLake catalog in the database's schema?"""
+    # Not to_regclass: in a session that looked before, and has waited for the lock since, it still remembers
+    # that there is no such table.
     found = connection.execute(
-        "SELECT to_regclass(format('%%I.%%I', %s::text, 'ducklake_metadata')) IS NOT NULL", (db.schema,)
+        "SELECT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE n.nspname = %s AND c.relname = 'ducklake_metadata')",
+        (db.schema,),
     ).fetchall()
     return bool(found[0][0])
 
