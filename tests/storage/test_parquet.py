@@ -32,8 +32,8 @@ def physical(path: str | Path) -> list[tuple[Any, ...]]:
     with duckdb.connect() as duck:
         found = duck.execute(
             # Large decimals take as many bytes as they need in ours, always sixteen in DuckDB's.
-            "SELECT name, type, CASE WHEN precision IS NULL THEN type_length END, scale, precision, field_id, "
-            "num_children, coalesce(regexp_extract(logical_type, '(Micro|Milli|Nano)Seconds'), '') "
+            "SELECT name, type, CASE WHEN precision IS NULL THEN type_length END, scale, precision, "
+            "field_id, num_children, coalesce(regexp_extract(logical_type, '(Micro|Milli|Nano)Seconds'), '') "
             "FROM parquet_schema(?) OFFSET 1",
             [str(path)],
         ).fetchall()

@@ -19,6 +19,8 @@ from headwater.storage.parquet import rescaled
 
 #: For each child of a struct column: which field of the Arrow struct holds it, or None if none does.
 Picker: TypeAlias = Callable[[Column, Sequence[AnyField]], list[int | None]]
+#: How the values of a leaf get the column's type.
+LeafCast: TypeAlias = Callable[[AnyArray, Column], AnyArray]
 #: The values of a column that the data does not have.
 Filler: TypeAlias = Callable[[Column, int], AnyArray]
 
@@ -40,48 +42,59 @@ def no_values(column: Column, length: int) -> AnyArray:
 
 
 def cast_column(
-    data: AnyArray, column: Column, pick: Picker = by_position, fill: Filler = no_values
+    data: AnyArray,
+    column: Column,
+    pick: Picker = by_position,
+    fill: Filler = no_values,
+    leaf: LeafCast | None = None,
 ) -> AnyArray:
     """`cast_array` over every chunk; the same object where nothing is to be done."""
     target = arrow_type(column)
-    if data.type.equals(target) and _is_plain(column):
+    # A struct may hold its fields under other names or in another order although the types look equal, and
+    # text may be a variant's JSON or not.
+    if data.type.equals(target) and not column.is_nested and (leaf is None or column.type != "variant"):
         return data
-    return pa.chunked_array([cast_array(chunk, column, pick, fill) for chunk in data.chunks], type=target)
+    return pa.chunked_array(
+        [cast_array(chunk, column, pick, fill, leaf) for chunk in data.chunks], type=target
+    )
 
 
 def cast_array(
-    array: AnyArray, column: Column, pick: Picker = by_position, fill: Filler = no_values
+    array: AnyArray,
+    column: Column,
+    pick: Picker = by_position,
+    fill: Filler = no_values,
+    leaf: LeafCast | None = None,
 ) -> AnyArray:
     """The array with exactly `arrow_type(column)`; values are never changed silently.
 
     Raises `pyarrow.ArrowInvalid` (or `ValueError`, for text that is no UUID) where a value does not fit.
     """
     if not column.is_nested:
-        return cast_leaf(array, column)
+        return (leaf or cast_leaf)(array, column)
     if pa.types.is_null(array.type):
         return no_values(column, len(array))
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if column.type == "struct":
-        return _cast_struct(array, column, pick, fill)
+        return _cast_struct(array, column, pick, fill, leaf)
     if column.type == "map":
-        return _cast_map(array, column, pick, fill)
-    return _cast_list(array, column, pick, fill)
+        return _cast_map(array, column, pick, fill, leaf)
+    return _cast_list(array, column, pick, fill, leaf)
 
 
-def _is_plain(column: Column) -> bool:
-    # A struct may hold its fields under other names or in another order although the types look equal.
-    return not column.is_nested
-
-
-def _cast_struct(array: AnyArray, column: Column, pick: Picker, fill: Filler) -> AnyArray:
+def _cast_struct(
+    array: AnyArray, column: Column, pick: Picker, fill: Filler, leaf: LeafCast | None
+) -> AnyArray:
     if not pa.types.is_struct(array.type):
         raise pa.ArrowInvalid(f"{array.type} is not a struct")
     fields = [array.type.field(i) for i in range(array.type.num_fields)]
     children = []
     for child, place in zip(column.children, pick(column, fields), strict=True):
         children.append(
-            fill(child, len(array)) if place is None else cast_array(array.field(place), child, pick, fill)
+            fill(child, len(array))
+            if place is None
+            else cast_array(array.field(place), child, pick, fill, leaf)
         )
     return pa.StructArray.from_arrays(
         children,
@@ -90,11 +103,13 @@ def _cast_struct(array: AnyArray, column: Column, pick: Picker, fill: Filler) ->
     )
 
 
-def _cast_list(array: AnyArray, column: Column, pick: Picker, fill: Filler) -> AnyArray:
+def _cast_list(
+    array: AnyArray, column: Column, pick: Picker, fill: Filler, leaf: LeafCast | None
+) -> AnyArray:
     offsets, values = _list_parts(array)
     return pa.ListArray.from_arrays(
         offsets,
-        cast_array(values, column.children[0], pick, fill),
+        cast_array(values, column.children[0], pick, fill, leaf),
         type=arrow_type(column),
         mask=array.is_null() if array.null_count else None,
     )
@@ -120,7 +135,7 @@ def _list_parts(array: AnyArray) -> tuple[AnyArray, AnyArray]:
     return pa.concat_arrays([pa.array([0], pa.int32()), ends]), array.flatten()
 
 
-def _cast_map(array: AnyArray, column: Column, pick: Picker, fill: Filler) -> AnyArray:
+def _cast_map(array: AnyArray, column: Column, pick: Picker, fill: Filler, leaf: LeafCast | None) -> AnyArray:
     key, value = column.children
     if pa.types.is_map(array.type):
         offsets, keys, items = pc.add(array.offsets, 0), array.keys, array.items
@@ -132,8 +147,8 @@ def _cast_map(array: AnyArray, column: Column, pick: Picker, fill: Filler) -> An
         keys, items = entries.field(0), entries.field(1)
     return pa.MapArray.from_arrays(
         offsets,
-        cast_array(keys, key, pick, fill),
-        cast_array(items, value, pick, fill),
+        cast_array(keys, key, pick, fill, leaf),
+        cast_array(items, value, pick, fill, leaf),
         type=arrow_type(column),
         mask=array.is_null() if array.null_count else None,
     )

@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from urllib.parse import unquote
 
+import duckdb
 import pyarrow as pa
 
 from headwater.errors import CorruptFileError
 from headwater.lake.align import align_input
-from headwater.lake.casting import Picker, by_name, cast_column
+from headwater.lake.casting import Picker, by_name, cast_column, cast_leaf
 from headwater.lake.model import Column
 from headwater.lake.partitions import NULL_FOLDER
-from headwater.lake.texts import from_text, plain_array
+from headwater.lake.texts import FLOATS, from_text, plain_array
 from headwater.lake.types import (
     FIELD_ID_KEY,
     AnyArray,
@@ -28,8 +29,10 @@ from headwater.lake.types import (
     arrow_field,
     arrow_schema,
     arrow_type,
+    type_text,
 )
 from headwater.lake.values import default_array
+from headwater.storage.duckdb_engine import sandbox
 from headwater.typedefs import ColumnId
 
 __all__ = ["NameMapping", "align_input", "conform", "field_id", "hive_values", "name_mapping"]
@@ -134,14 +137,41 @@ def _cast(data: AnyArray, field: AnyField, column: Column, pick: Picker) -> AnyA
     places: dict[ColumnId, list[int | None]] = {}
     _look_up(column, field.type, pick, places)
     try:
-        return cast_column(data, column, lambda inner, _: places[inner.id], default_array)
-    except (pa.ArrowException, ValueError) as error:
+        return cast_column(data, column, lambda inner, _: places[inner.id], default_array, _read_leaf)
+    except (pa.ArrowException, ValueError, duckdb.Error) as error:
         raise CorruptFileError(
             f"column {column.name!r} of a file cannot be read as {column.type}",
-            detail=str(error),
+            detail=str(error).partition("\n")[0],
             column=column.name,
             type=column.type,
         ) from error
+
+
+def _read_leaf(array: AnyArray, column: Column) -> AnyArray:
+    """A leaf in the column's type now; DuckDB lets types change in more ways than Arrow can follow."""
+    kind = array.type
+    is_text = isinstance(kind, pa.JsonType) or pa.types.is_null(kind)
+    if column.type == "json":
+        is_text = is_text or pa.types.is_string(kind)
+    if column.type in ("json", "variant") and not is_text:
+        return _by_duckdb(array, column)
+    if pa.types.is_decimal(kind) and column.type in FLOATS:
+        return _by_duckdb(array, column)  # the last digit differs
+    try:
+        return cast_leaf(array, column)
+    except (pa.ArrowException, ValueError):
+        return _by_duckdb(array, column)
+
+
+def _by_duckdb(array: AnyArray, column: Column) -> AnyArray:
+    with sandbox() as duck:
+        duck.register("stored", pa.table({"v": array}))
+        wanted = f"CAST(v AS {type_text(column)})"
+        if column.type == "variant":
+            wanted = "CASE WHEN v IS NOT NULL THEN CAST(CAST(v AS VARIANT) AS JSON) END"
+        found = duck.execute(f"SELECT {wanted} AS v FROM stored").to_arrow_table().column(0)
+        duck.unregister("stored")
+    return cast_leaf(pa.concat_arrays(found.chunks) if found.num_chunks else array.slice(0, 0), column)
 
 
 def _look_up(column: Column, kind: AnyType, pick: Picker, places: dict[ColumnId, list[int | None]]) -> None:

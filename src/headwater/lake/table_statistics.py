@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from headwater.lake.leaves import leaves
 from headwater.lake.model import Column, ColumnStats
@@ -129,6 +130,8 @@ def _either(one: bool | None, other: bool | None) -> bool | None:
 def _outer(old: str | None, new: str | None, type_: str, *, want_less: bool) -> str | None:
     if new is None or old is None:
         return old if new is None and type_ in FLOATS else None
+    a: Any
+    b: Any
     if type_ == "blob":
         a, b = old, new  # two spellings are in use; DuckDB compares them as text and prunes by neither
     else:

@@ -82,14 +82,31 @@ SCALARS: dict[str, tuple[AnyType, str]] = {
 _TAGGED = frozenset({"int128", "uint128", "timetz", "variant", "geometry"})
 
 _DECIMAL = re.compile(r"decimal\((\d+),\s*(\d+)\)")
+#: Steps that keep every value, among those DuckDB accepts. (It also takes some that do not, such as int64 to
+#: float32, and some whose result depends on the session, such as date to timestamptz.)
 _WIDER = {
-    "int8": ("int16", "int32", "int64"),
-    "int16": ("int32", "int64"),
-    "int32": ("int64",),
-    "uint8": ("uint16", "uint32", "uint64"),
-    "uint16": ("uint32", "uint64"),
-    "uint32": ("uint64",),
-    "float32": ("float64",),
+    "int8": "int16 int32 int64 int128 float32 float64",
+    "int16": "int32 int64 int128 float32 float64",
+    "int32": "int64 int128 float64",
+    "int64": "int128",
+    "uint8": "uint16 uint32 uint64 uint128 int16 int32 int64 int128 float32 float64",
+    "uint16": "uint32 uint64 uint128 int32 int64 int128 float32 float64",
+    "uint32": "uint64 uint128 int64 int128 float64",
+    "uint64": "uint128 int128",
+    "float32": "float64",
+    "date": "timestamp timestamp_s timestamp_ms",
+    "timestamp_s": "timestamp_ms timestamp",
+    "timestamp_ms": "timestamp",
+}
+_DIGITS = {
+    "int8": 3,
+    "uint8": 3,
+    "int16": 5,
+    "uint16": 5,
+    "int32": 10,
+    "uint32": 10,
+    "int64": 19,
+    "uint64": 20,
 }
 
 
@@ -129,6 +146,13 @@ def arrow_field(column: Column, *, field_ids: bool = True) -> AnyField:
 def arrow_schema(columns: Iterable[Column], *, field_ids: bool = True) -> pa.Schema:
     """The Arrow schema of a table with these columns."""
     return pa.schema([arrow_field(column, field_ids=field_ids) for column in columns])
+
+
+def empty_table(columns: Iterable[Column]) -> pa.Table:
+    """No rows of these columns. (`Schema.empty_table` gives up on UUIDs and JSON inside lists.)"""
+    schema = arrow_schema(columns)
+    kinds: list[AnyType] = [field.type for field in schema]
+    return pa.Table.from_arrays([pa.nulls(0, kind) for kind in kinds], schema=schema)
 
 
 def _arrow_type(column: Column, *, field_ids: bool) -> AnyType:
@@ -190,8 +214,14 @@ def _quoted(name: str) -> str:
 
 
 def can_widen(old: Column, new_type: str) -> bool:
-    """Whether DuckDB's `ALTER … SET DATA TYPE` takes the step: only ones that lose nothing."""
-    return new_type in _WIDER.get(old.type, ())
+    """Whether a column can take this type so that it keeps every value and DuckDB agrees."""
+    if new_type in _WIDER.get(old.type, "").split():
+        return True
+    wanted = decimal_parts(new_type)
+    if wanted is None:
+        return False
+    have = decimal_parts(old.type) or (_DIGITS.get(old.type, 99), 0)
+    return wanted[1] >= have[1] and wanted[0] - wanted[1] >= have[0] - have[1]
 
 
 def columns_from_arrow(schema: pa.Schema, first_id: int = 1) -> tuple[Column, ...]:

@@ -175,7 +175,9 @@ def _tables(
         written = True
         yield table
     if not written:
-        yield schema.empty_table()
+        # (`Schema.empty_table` gives up on extension types inside lists.)
+        kinds: list[Any] = [field.type for field in schema]
+        yield pa.Table.from_arrays([pa.nulls(0, kind) for kind in kinds], schema=schema)
 
 
 def _relabelled(data: pa.Table, schema: pa.Schema) -> pa.Table:
