@@ -85,9 +85,9 @@ def bounds_cover_files(catalog: CatalogView) -> Iterator[Finding]:
     history: dict[TableId, dict[str, str]] = {}
     with catalog.stream(
         "SELECT s.table_id, s.column_id, s.min_value, s.max_value, bool_or(s.value_count > 0), "
-        "bool_or(s.null_count > 0), bool_or(s.contains_nan), bool_or(f.end_snapshot IS NULL) "
+        "bool_or(s.null_count > 0), bool_or(s.contains_nan), f.end_snapshot IS NULL "
         "FROM {ducklake_file_column_stats} s JOIN {ducklake_data_file} f USING (data_file_id) "
-        "GROUP BY 1, 2, 3, 4"
+        "GROUP BY 1, 2, 3, 4, 8"
     ) as rows:
         for table_id, column_id, low, high, values, nulls, nan, current in rows:
             bounds = columns.get((table_id, column_id))

@@ -74,15 +74,30 @@ class Lake:
         `override_data_path` says that the files have moved.
         """
         db = Database(dsn, metadata_schema)
+        try:
+            wanted = None if data_path is None else normal_data_path(str(data_path))
+            return cls._open(db, Store(storage), wanted, create, encrypted, override_data_path)
+        except BaseException:
+            db.close()  # an embedded server stops only when nobody is connected
+            raise
+
+    @classmethod
+    def _open(
+        cls,
+        db: Database,
+        store: Store,
+        wanted: str | None,
+        create: bool,
+        encrypted: bool,
+        override_data_path: bool,
+    ) -> Lake:
         db.check()
-        store = Store(storage)
-        wanted = None if data_path is None else normal_data_path(str(data_path))
         with db.connection() as connection:
             exists = catalog_exists(db, connection)
         if not exists:
             if not create:
                 raise NotFoundError(
-                    f"There is no DuckLake catalog in schema {metadata_schema!r} ({db.shown}).",
+                    f"There is no DuckLake catalog in schema {db.schema!r} ({db.shown}).",
                     hint="Check database and metadata_schema, or create one (headwater init).",
                 )
             if wanted is None:
@@ -93,7 +108,7 @@ class Lake:
             refuse_file(wanted)
             create_catalog(db, wanted, encrypted=encrypted)
         options = db.read(lambda connection: load_options(db, connection))
-        check_version(options.get("version"), f"schema {metadata_schema!r} ({db.shown})")
+        check_version(options.get("version"), f"schema {db.schema!r} ({db.shown})")
         stated = options.get("data_path")
         if stated is None:
             raise CatalogError(f"The catalog in {db.shown} states no data path.")
