@@ -65,7 +65,8 @@ def data_rows(
     for table_id in sorted(reshaped, reverse=True):
         table = tables[table_id]
         known = facts.get(table_id)
-        wanted = inlining_limits.get(table_id, 0) > 0 if table_id < 0 else bool(known and known.inlined)
+        # Where inlining is off now, DuckDB forgets this and its next small insert fails.
+        wanted = inlining_limits.get(table_id, 0) > 0 or bool(known and known.inlined)
         if wanted and can_have_inlined_table(table.columns):
             fresh_inlined[table_id] = _create_inlined(db, rows, numbers, table)
     for item in by_table.values():
