@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import psycopg
@@ -82,6 +84,13 @@ class Database:
     def name(self, table: str) -> sql.Identifier:
         """A catalog table's name, qualified and quoted."""
         return sql.Identifier(self.schema, table)
+
+    def text(self, template: str) -> bytes:
+        """SQL in which `{table}` stands for a catalog table; `template` is never a user's text.
+
+        Composed once: that can cost more than to run it.
+        """
+        return _composed(self.schema, template)
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
@@ -225,3 +234,9 @@ def _without_secrets(text: str, parameters: dict[str, Any]) -> str:
         if value:
             text = text.replace(str(value), "***")
     return text
+
+
+@lru_cache(maxsize=1024)
+def _composed(schema: str, template: str) -> bytes:
+    names = {name: sql.Identifier(schema, name) for name in re.findall(r"{(\w+)}", template)}
+    return sql.SQL(template).format(**names).as_bytes(None)

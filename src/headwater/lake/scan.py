@@ -6,8 +6,9 @@ while DuckDB compacts or flushes the table.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import repeat
@@ -103,7 +104,8 @@ def find_and_plan(
 
     def attempt(connection: Connection, guarded: bool = False) -> ScanPlan:
         state, table = find(connection)
-        return _Planner(db, connection, table, state.snapshot, where, guarded).plan()
+        with _garbage_left():
+            return _Planner(db, connection, table, state.snapshot, where, guarded).plan()
 
     guarded, missing = False, ""
     for _ in range(_ATTEMPTS):
@@ -117,6 +119,22 @@ def find_and_plan(
     raise CatalogError(
         "The catalog names a table that is not there.", detail=missing, hint="Run `headwater doctor`."
     )
+
+
+@contextmanager
+def _garbage_left() -> Iterator[None]:
+    """Keep Python from looking for garbage meanwhile.
+
+    It looks after every few hundred new objects, and passes over all of the process every now and then. The
+    tuples of a long plan would have it look dozens of times, in vain: that doubles the time of planning.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def replan(db: Database, plan: ScanPlan) -> ScanPlan:
@@ -178,20 +196,6 @@ _FEW = 500
 _OF_FILES = " AND data_file_id = ANY(%(ids)s)"
 
 
-@lru_cache(maxsize=16)
-def _queries(schema: str) -> dict[str, bytes]:
-    """The constant queries with their tables' names. (To compose one costs as much as to run it.)"""
-    queries = {
-        **_QUERIES,
-        **{f"{what} of files": _QUERIES[what] + _OF_FILES for what in ("deletes", "partition_values")},
-    }
-    composed = {}
-    for what, text in queries.items():
-        names = {name: sql.Identifier(schema, name) for name in re.findall(r"{(\w+)}", text)}
-        composed[what] = sql.SQL(text).format(**names).as_bytes(None)
-    return composed
-
-
 @lru_cache(maxsize=256)
 def _count_query(schema: str, name: str) -> bytes:
     query = sql.SQL(
@@ -238,13 +242,13 @@ class _Planner:
         registered = inlined_cursor.fetchall()
 
         ids = None if pruning is None or len(files) > _FEW else [file.id for file in files]
-        suffix = "" if ids is None else " of files"
+        only = "" if ids is None else _OF_FILES
         mapping_ids = _distinct(files, "mapping_id")
         with self.connection.pipeline():
             if details.deletes is None and files:
-                details.deletes = self._ask("deletes" + suffix, ids=ids)
+                details.deletes = self._ask("deletes", only, ids=ids)
             if _distinct(files, "partition_id"):
-                details.partition_values = self._ask("partition_values" + suffix, ids=ids)
+                details.partition_values = self._ask("partition_values", only, ids=ids)
             if deletes_table is not None and files:
                 details.inlined_deletes = self._ask_for_inlined_deletes(ids)
             if mapping_ids:
@@ -265,9 +269,9 @@ class _Planner:
     def _parameters(self) -> dict[str, Any]:
         return {"table": self.table.id, "at": self.snapshot.id, "folder": self.table.path}
 
-    def _ask(self, what: str, **more: Any) -> Cursor:
+    def _ask(self, what: str, condition: str = "", **more: Any) -> Cursor:
         # Numbers in binary: the C library reads 10,000 rows of them a tenth faster.
-        query = _queries(self.db.schema)[what]
+        query = self.db.text(_QUERIES[what] + condition)
         return self.connection.execute(query, {**self._parameters, **more}, binary=True)
 
     def _ask_for_pruned(self, pruning: Pruning) -> Cursor:
@@ -291,28 +295,29 @@ class _Planner:
         return self.connection.execute(_count_query(self.db.schema, name), self._parameters)
 
     def _scans(self, files: list[DataFile], details: _Details) -> list[FileScan]:
-        deletes: dict[FileId, list[DeleteFile]] = {}
+        deletes: dict[FileId, tuple[DeleteFile, ...]] = {}
         for row in details.deletes.fetchall() if details.deletes else ():
-            deletes.setdefault(row[1], []).append(DeleteFile._make(row))
+            deletes[row[1]] = (*deletes.get(row[1], ()), DeleteFile._make(row))
         positions: dict[FileId, list[int]] = {}
         for file_id, position in details.inlined_deletes.fetchall() if details.inlined_deletes else ():
             positions.setdefault(file_id, []).append(position)
-        values = _partition_values(details.partition_values.fetchall() if details.partition_values else ())
-        at = self.snapshot.id
-        if not deletes and not positions and not values and not _distinct(files, "partial_max"):
-            # Most tables: nothing but files. Building their tuples in C halves the time of planning.
-            parts = zip(files, repeat(()), repeat(()), repeat(None), repeat(()))
-            return list(map(partial(tuple.__new__, FileScan), parts))
-        return [
-            FileScan(
-                file,
-                tuple(deletes.get(file.id, ())),
-                tuple(sorted(positions.get(file.id, ()))),
-                at if file.partial_max is not None and file.partial_max > at else None,
-                values.get(file.id, ()),
-            )
-            for file in files
-        ]
+        sorted_positions = {file_id: tuple(sorted(found)) for file_id, found in positions.items()}
+        values = _partition_values(details.partition_values.fetchall() if details.partition_values else [])
+        limits: Iterable[SnapshotId | None] = repeat(None)
+        if _distinct(files, "partial_max"):
+            at = self.snapshot.id
+            limits = [at if f.partial_max is not None and f.partial_max > at else None for f in files]
+        # Plans are long, and a loop in C takes a third of the time of one in Python.
+        ids = list(map(itemgetter(0), files))
+        nothing: Iterable[tuple[()]] = repeat(())
+        parts = zip(  # noqa: B905 - what is repeated has no end
+            files,
+            map(deletes.get, ids, nothing) if deletes else nothing,
+            map(sorted_positions.get, ids, nothing) if sorted_positions else nothing,
+            limits,
+            map(values.get, ids, nothing) if values else nothing,
+        )
+        return list(map(partial(tuple.__new__, FileScan), parts))
 
     def _inlined(self, registered: list[tuple[Any, ...]], details: _Details) -> tuple[InlinedScan, ...]:
         counts = [cursor.fetchall()[0][0] for cursor in details.row_counts]
@@ -345,11 +350,12 @@ def _distinct(files: list[DataFile], name: str) -> set[int]:
     return set(map(itemgetter(DataFile._fields.index(name)), files)) - {None}
 
 
-def _partition_values(rows: Iterable[tuple[Any, ...]]) -> dict[FileId, tuple[str | None, ...]]:
-    values: dict[FileId, dict[int, str | None]] = {}
-    for file_id, index, value in rows:
-        values.setdefault(file_id, {})[index] = value
-    return {file_id: tuple(found[i] for i in sorted(found)) for file_id, found in values.items()}
+def _partition_values(rows: list[tuple[Any, ...]]) -> dict[FileId, tuple[str | None, ...]]:
+    rows.sort(key=itemgetter(1))
+    values: dict[FileId, tuple[str | None, ...]] = {}
+    for file_id, _, value in rows:
+        values[file_id] = (*values.get(file_id, ()), value)
+    return values
 
 
 def _mappings(rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[NameMapping, ...]]:
@@ -363,11 +369,11 @@ def inlined_layouts(
     db: Database, connection: Connection, table: Table, snapshot: Snapshot
 ) -> list[tuple[str, int, tuple[Column, ...]]]:
     """Name, schema version and columns of the tables that can hold inlined rows of a snapshot."""
-    queries = _queries(db.schema)
     parameters = {"table": table.id, "version": snapshot.schema_version}
     with connection.pipeline():
         registered, columns, versions = (
-            connection.execute(queries[what], parameters) for what in ("inlined", "columns", "versions")
+            connection.execute(db.text(_QUERIES[what]), parameters)
+            for what in ("inlined", "columns", "versions")
         )
     return _layouts(table, registered.fetchall(), columns, versions)
 
