@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError, UnsupportedError
@@ -113,6 +113,7 @@ def test_buckets_are_those_of_duckdb(oracle: Oracle, type_: str) -> None:
     assert bucket_numbers(values, cols[0], 97).to_pylist() == [row[0] for row in hashed]
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.text(max_size=20), max_size=20), st.integers(0, 3))
 def test_buckets_do_not_depend_on_how_arrow_cut_the_data(texts: list[str | None], start: int) -> None:
     column = Column(1, "v", "varchar")

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.lake.model import Column, ColumnStats
@@ -181,6 +181,7 @@ def part(values: list[Any], type_: str = "int32", **more: Any) -> ColumnStats:
     )  # fmt: skip
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.none() | st.integers(-1000, 1000), min_size=1, max_size=4), min_size=1, max_size=6)
 )
@@ -282,6 +283,7 @@ def test_a_column_the_new_data_says_nothing_about_loses_its_row() -> None:
     assert (merged.changed, merged.removed) == ((), {2})
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.none() | st.integers(-9, 9), min_size=1, max_size=3), min_size=1, max_size=5))
 def test_merging_files_together_or_one_by_one_gives_the_same(parts: list[list[int | None]]) -> None:
     cols = columns(["int32"])

@@ -335,13 +335,9 @@ def _plain(value: Any, column: Column) -> Any:
     try:
         if isinstance(value, str) and column.type not in ("varchar", "json", "variant"):
             return from_text(value, column.type)
-        if column.type in FLOATS:
-            value = float(value)
-        elif column.type == "uuid" and isinstance(value, UUID):
+        if isinstance(value, UUID) and column.type == "uuid":
             return value
-        elif decimal_parts(column.type) is not None:
-            value = Decimal(str(value))
-        return plain_values(pa.array([value], _storage_type(column)), column)[0]
+        return plain_values(_typed_array(value, column.type), column)[0]
     except (pa.ArrowException, ValueError, ArithmeticError, TypeError) as error:
         raise InvalidInputError(
             f"column {column.name!r}: {value!r} is no default for the type {column.type}",
@@ -351,9 +347,15 @@ def _plain(value: Any, column: Column) -> Any:
         ) from error
 
 
-def _storage_type(column: Column) -> Any:
-    target = arrow_type(column)
-    return target.storage_type if isinstance(target, pa.BaseExtensionType) else target
+def _typed_array(value: Any, type_: str) -> AnyArray:
+    """The value in its own Arrow type, so that the cast to the column's type can notice a loss."""
+    if type_ in FLOATS:
+        return pa.array([float(value)])
+    if type_ in ("int128", "uint128") or decimal_parts(type_) is not None:
+        return pa.array([Decimal(str(value))])
+    if type_ == "interval":
+        return pa.array([value], pa.month_day_nano_interval())
+    return pa.array([value])
 
 
 def default_array(column: Column, length: int) -> AnyArray:
