@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import duckdb
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.lake.model import Column
+from headwater.lake.types import AnyArray, arrow_field, arrow_schema, type_text
 from headwater.storage.duckdb_codec import cursor
-from headwater.lake.types import arrow_field, arrow_schema, type_text
 
 
 def assign(rows: pa.Table, columns: Sequence[Column], values: Mapping[str, Any]) -> pa.Table:
@@ -53,25 +53,26 @@ def rows_to_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) 
     names: dict[str, None] = {}
     for row in rows:
         names.update(dict.fromkeys(row))
-    arrays, fields = [], []
-    for name in names:
-        column = known.get(name.lower())
-        values = [row.get(name) for row in rows]
-        try:
-            array = (
-                pa.array(values, arrow_field(column, field_ids=False).type) if column else pa.array(values)
-            )
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise InvalidInputError(
-                f"Values of column {name!r} do not fit its type {column.type if column else 'unknown'}.",
-                detail=str(error),
-                column=name,
-            ) from None
-        arrays.append(array)
-        fields.append(pa.field(name, array.type))
+    arrays = [_array(name, [row.get(name) for row in rows], known.get(name.lower())) for name in names]
     if not names:
         return arrow_schema(columns, field_ids=False).empty_table()
-    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+    return pa.Table.from_arrays(arrays, names=list(names))
+
+
+def _array(name: str, values: list[Any], column: Column | None) -> AnyArray:
+    """Values in the column's type or, where Arrow refuses that ("9.50" as a decimal), in their own."""
+    kinds = [arrow_field(column, field_ids=False).type] if column is not None else []
+    problem: Exception | None = None
+    for kind in (*kinds, None):
+        try:
+            return pa.array(values, cast(Any, kind))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            problem = problem or error
+    raise InvalidInputError(
+        f"Values of column {name!r} do not fit its type {column.type if column else 'unknown'}.",
+        detail=str(problem),
+        column=name,
+    )
 
 
 def bad_expression(text: str, error: duckdb.Error) -> InvalidInputError:
