@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.algebra.predicates import parse_predicate
 from headwater.errors import CatalogError, InvalidInputError
+from headwater.lake.indexes import SHORT_STATISTICS, create_indexes
 from headwater.lake.lake import Lake
 from headwater.lake.pruning import prune
 from headwater.lake.row_filter import RowFilter
@@ -415,3 +416,34 @@ def test_names_of_the_table_may_stand_in_front_of_columns(world):
     for where in ("plain.i = 1", "main.plain.i = 1", "PLAIN.s.x = 1", "s['x'] = 1"):
         assert prune(world.lake.db, table, parse_predicate(where)) is not None, where
     assert prune(world.lake.db, table, parse_predicate(f"{quote_name('other')}.i = 1")) is None
+
+
+def test_indexes_serve_a_lake_that_duckdb_made(new_database, tmp_path):
+    """They change no plan, nobody's writing fails on them, and what is too long for an entry is left out."""
+    pair = Pair(new_database, tmp_path / "data", data_inlining_row_limit=0)
+    pair.run("CREATE TABLE t (a INTEGER, v VARCHAR)", "ALTER TABLE t SET PARTITIONED BY (a)")
+    pair.run("INSERT INTO t SELECT i, 'v' || i FROM range(20) r(i)")
+    with pair.lake.db.connection() as connection:
+        assert len(create_indexes(pair.lake.db, connection)) == 4
+        assert create_indexes(pair.lake.db, connection) == []
+        connection.execute("SET enable_seqscan = off")
+        used = connection.execute(
+            "EXPLAIN SELECT data_file_id FROM ducklake_file_column_stats s"
+            f" WHERE table_id = 1 AND column_id = 1 AND {SHORT_STATISTICS.format('s.')}"
+        )
+        assert "headwater_file_column_stats" in str(used.fetchall())
+        connection.execute("RESET enable_seqscan")
+    pair.run("INSERT INTO t SELECT 100 + i, 'v' || i FROM range(20) r(i)", "DELETE FROM t WHERE a = 105")
+    with psycopg.connect(pair.dsn) as connection:
+        connection.execute(
+            "UPDATE ducklake_file_column_stats SET max_value = 'z' || x.long FROM"
+            " (SELECT string_agg(md5(n::text), '') AS long FROM generate_series(1, 1000) n) x"
+            " WHERE data_file_id = 30 AND column_id = 2"
+        )
+    assert [scan.partition_values for scan in pair.lake.scan("t", where="a = 7 AND v < 'w'").files] == [
+        ("7",)
+    ]
+    assert pair.found("t", where="a >= 105") == pair.expected("t", where="a >= 105")
+    pair.run("CALL ducklake_merge_adjacent_files('lake')", "CALL ducklake_rewrite_data_files('lake')")
+    assert pair.found("t") == pair.expected("t")
+    pair.close()

@@ -32,6 +32,7 @@ from headwater.algebra.predicates import (
 from headwater.errors import InvalidInputError
 from headwater.lake.bounds import Bounds, Kind, bounds, constant, kind_of
 from headwater.lake.connection import Database
+from headwater.lake.indexes import SHORT_STATISTICS, SHORT_VALUE
 from headwater.lake.model import Column, PartitionField, Table
 from headwater.lake.partitions import CALENDAR, transformed_text
 
@@ -147,17 +148,22 @@ def _excluded(db: Database, leaf: _Leaf, alias: sql.Identifier) -> sql.Composabl
     if source.key_index is None:
         return sql.SQL(
             "LEFT JOIN (SELECT s.data_file_id FROM {} s WHERE s.table_id = %(table)s AND s.column_id = {} "
-            "AND ({}) IS FALSE) {alias} ON {alias}.data_file_id = f.data_file_id"
+            "AND {} AND ({}) IS FALSE) {alias} ON {alias}.data_file_id = f.data_file_id"
         ).format(
-            db.name("ducklake_file_column_stats"), sql.Literal(source.column_id), leaf.possible, alias=alias
+            db.name("ducklake_file_column_stats"),
+            sql.Literal(source.column_id),
+            sql.SQL(SHORT_STATISTICS.format("s.")),
+            leaf.possible,
+            alias=alias,
         )
     return sql.SQL(
         "LEFT JOIN (SELECT s.data_file_id FROM {} s WHERE s.table_id = %(table)s "
-        "AND s.partition_key_index = {} AND ({}) IS FALSE) {alias} "
+        "AND s.partition_key_index = {} AND {} AND ({}) IS FALSE) {alias} "
         "ON {alias}.data_file_id = f.data_file_id AND f.partition_id = {}"
     ).format(
         db.name("ducklake_file_partition_value"),
         sql.Literal(source.key_index),
+        sql.SQL(SHORT_VALUE.format("s.")),
         leaf.possible,
         sql.Literal(source.partition_id),
         alias=alias,
@@ -312,6 +318,8 @@ class _Compiler:
         least = self._parameter(found.least, kind.parameter_type)
         most = self._parameter(found.most, kind.parameter_type)
         match op:
+            case "=" if found.exact and low == high:
+                return sql.SQL("{} = {}").format(low, least)
             case "=":
                 return sql.SQL("{} <= {} AND {} >= {}").format(low, most, high, least)
             case "<" if found.exact:
