@@ -178,16 +178,19 @@ def _write(path: Path, text: str) -> bool:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         waiting.write_text(text, encoding="utf-8")
-        try:
-            os.link(waiting, path)
-        finally:
-            waiting.unlink()
-    except FileExistsError:
-        return False
     except OSError as error:
         raise SettingsError(
             f"The settings file {path} cannot be written: {error.strerror}.",
             hint="The lake itself is there; name another file with --config.",
             file=str(path),
         ) from None
+    try:
+        os.link(waiting, path)
+    except FileExistsError:
+        waiting.unlink()
+        return False
+    except OSError:  # a file system without links
+        waiting.replace(path)
+        return True
+    waiting.unlink()
     return True
