@@ -92,7 +92,8 @@ class _FileReader:
         kept = self._kept(data, layout, first, count)
         positions: Positions | None = None
         if kept is not None and not kept.all():
-            data = data.filter(pa.array(kept))
+            if data.num_columns:  # without any, DuckDB's result does not know how many rows it has
+                data = data.filter(pa.array(kept))
             positions = np.flatnonzero(kept) + first
         places = np.arange(first, first + count) if positions is None else positions
         rows = layout.rows(data, len(places), self.scan.file.path)
