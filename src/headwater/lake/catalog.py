@@ -153,19 +153,15 @@ def _nearest(wanted: str, names: Iterable[str]) -> str | None:
     return f"There are: {listed}."
 
 
-_SNAPSHOT_COLUMNS = sql.SQL(
-    "s.snapshot_id, s.snapshot_time, s.schema_version, s.next_catalog_id, s.next_file_id, "
-    "c.changes_made, c.author, c.commit_message, c.commit_extra_info"
+_SNAPSHOTS = (
+    "SELECT s.snapshot_id, s.snapshot_time, s.schema_version, s.next_catalog_id, s.next_file_id, "
+    "c.changes_made, c.author, c.commit_message, c.commit_extra_info "
+    "FROM {ducklake_snapshot} s LEFT JOIN {ducklake_snapshot_changes} c USING (snapshot_id) "
 )
 
 
-def _snapshot_query(db: Database, tail: str) -> sql.Composed:
-    return sql.SQL("SELECT {} FROM {} s LEFT JOIN {} c USING (snapshot_id) {}").format(
-        _SNAPSHOT_COLUMNS,
-        db.name("ducklake_snapshot"),
-        db.name("ducklake_snapshot_changes"),
-        sql.SQL(tail),
-    )
+def _snapshot_query(db: Database, tail: str) -> bytes:
+    return db.text(_SNAPSHOTS + tail)
 
 
 def latest_snapshot(db: Database, connection: Connection) -> Snapshot:

@@ -54,7 +54,7 @@ _TRY_AGAIN = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.LockNotAvailable,
 )
-_LOCK_TIMEOUT = "20s"
+_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '20s'"
 #: After so many moved snapshots, files that name the snapshot number are stored under the lock.
 _PATIENCE_FOR_NUMBERS = 3
 
@@ -207,21 +207,20 @@ class Commit:
         file_ids = sorted({file_id for t in prepared.tables for file_id in t.touched_files})
         with connection.pipeline():
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
-            connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(_LOCK_TIMEOUT)))
-            connection.execute(
-                sql.SQL("LOCK TABLE {} IN SHARE ROW EXCLUSIVE MODE").format(db.name("ducklake_snapshot"))
-            )
+            connection.execute(_LOCK_TIMEOUT)
+            connection.execute(db.text("LOCK TABLE {ducklake_snapshot} IN SHARE ROW EXCLUSIVE MODE"))
             xid = connection.execute("SELECT pg_current_xact_id()::text")
             newest = connection.execute(
-                sql.SQL(
+                db.text(
                     "SELECT snapshot_id, snapshot_time, schema_version, next_catalog_id, next_file_id "
-                    "FROM {} ORDER BY snapshot_id DESC LIMIT 1"
-                ).format(db.name("ducklake_snapshot"))
+                    "FROM {ducklake_snapshot} ORDER BY snapshot_id DESC LIMIT 1"
+                )
             )
             changes = connection.execute(
-                sql.SQL(
-                    "SELECT snapshot_id, changes_made FROM {} WHERE snapshot_id > %s ORDER BY snapshot_id"
-                ).format(db.name("ducklake_snapshot_changes")),
+                db.text(
+                    "SELECT snapshot_id, changes_made FROM {ducklake_snapshot_changes} "
+                    "WHERE snapshot_id > %s ORDER BY snapshot_id"
+                ),
                 (self.draft.base.snapshot.id,),
             )
             applied = None

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from psycopg import sql
-
 from headwater.lake.connection import Connection, Database
 from headwater.lake.statistics import TableColumnStats
 
@@ -43,8 +41,7 @@ class FactsQuery:
         self._table_ids = table_ids
 
         def run(text: str, *parameters: Any) -> Any:
-            names = {w: db.name(w) for w in (p.split("}")[0] for p in text.split("{")[1:])}
-            return connection.execute(sql.SQL(text).format(**names), parameters)
+            return connection.execute(db.text(text), parameters)
 
         self._stats = run(
             "SELECT table_id, record_count, next_row_id, file_size_bytes FROM {ducklake_table_stats} "

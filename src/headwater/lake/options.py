@@ -167,7 +167,7 @@ class LakeOptions:
 def load_options(db: Database, connection: Connection) -> LakeOptions:
     """Read all options of the lake."""
     rows = connection.execute(
-        sql.SQL("SELECT key, scope, scope_id, value FROM {}").format(db.name("ducklake_metadata"))
+        db.text("SELECT key, scope, scope_id, value FROM {ducklake_metadata}")
     ).fetchall()
     return LakeOptions({(name, scope, scope_id): value for name, scope, scope_id, value in rows})
 
