@@ -67,6 +67,10 @@ class FactsQuery:
             "WHERE to_regclass(format('%%I.%%I', %s::text, 'ducklake_inlined_delete_' || t)) IS NOT NULL",
             (table_ids, db.schema),
         )
+        self._files: Any = None
+        self._deletes: Any = None
+        if not file_ids:  # most commits only add rows
+            return
         self._files = run(
             "SELECT table_id, data_file_id FROM {ducklake_data_file} "
             "WHERE data_file_id = ANY(%s) AND end_snapshot IS NULL",
@@ -91,8 +95,8 @@ class FactsQuery:
             facts[table_id].inlined.append(InlinedTable(name, version, tuple((n, t) for n, t in columns)))
         for (table_id,) in self._inlined_deletes.fetchall():
             facts[table_id].has_inlined_deletes = True
-        for table_id, file_id in self._files.fetchall():
+        for table_id, file_id in self._files.fetchall() if self._files else ():
             facts[table_id].live_files.add(file_id)
-        for table_id, file_id, delete_id in self._deletes.fetchall():
+        for table_id, file_id, delete_id in self._deletes.fetchall() if self._deletes else ():
             facts[table_id].live_deletes.setdefault(file_id, set()).add(delete_id)
         return facts
