@@ -31,7 +31,7 @@ _INDEXES = {
     ),
     "headwater_data_file": (
         "ducklake_data_file",
-        "(table_id, data_file_id) INCLUDE (begin_snapshot, end_snapshot)",
+        "(table_id, data_file_id) INCLUDE (begin_snapshot, end_snapshot, partition_id)",
     ),
     "headwater_delete_file": ("ducklake_delete_file", "(table_id, data_file_id)"),
     "headwater_file_partition_value": (

@@ -33,17 +33,18 @@ from headwater.errors import InvalidInputError
 from headwater.lake.bounds import Bounds, Kind, bounds, constant, kind_of
 from headwater.lake.connection import Database
 from headwater.lake.indexes import SHORT_STATISTICS, SHORT_VALUE
-from headwater.lake.model import Column, PartitionField, Table
+from headwater.lake.model import Column, PartitionField, PartitionSpec, Table
 from headwater.lake.partitions import CALENDAR, transformed_text
 
 #: More joins than this cost PostgreSQL more to plan than they save.
 MAX_SETS = 12
 #: A longer IN list is looked up as this many ranges.
 MAX_RANGES = 16
+#: A longer IN list meets most buckets anyway.
+MAX_HASHED = 64
 
 _FALSE = sql.SQL("FALSE")
 _MIN, _MAX = sql.SQL("s.min_value"), sql.SQL("s.max_value")
-_PARTITION_VALUE = sql.SQL("s.partition_value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,12 +234,11 @@ class _Compiler:
             return None  # a NULL in a variant is a value to Parquet, so that null_count says nothing
         facts: list[_Node | None] = [self._from_statistics(predicate, column)]
         spec = self.table.partition
-        if spec is not None:
-            for index, key in enumerate(spec.fields):
-                if key.column_id == column.id:
-                    possible = self._from_partition(predicate, column, key)
-                    if possible is not None:
-                        facts.append(_Leaf(_Source(column.id, spec.id, index), possible))
+        for index, key in enumerate(spec.fields if spec else ()):
+            if spec is not None and key.column_id == column.id and _adds_to_statistics(spec, key):
+                possible = self._from_partition(predicate, column, key)
+                if possible is not None:
+                    facts.append(_Leaf(_Source(column.id, spec.id, index), possible))
         return self._all(facts)
 
     def _from_statistics(self, predicate: Predicate, column: Column) -> _Leaf | None:
@@ -248,7 +248,7 @@ class _Compiler:
                 return _Leaf(source, sql.SQL("s.null_count <> 0"))
             case Not(IsNull()):
                 return _Leaf(source, sql.SQL("s.value_count <> 0"))
-        possible = self._within(predicate, column, _MIN, _MAX)
+        possible = self._within_bounds(predicate, column)
         if possible is None:
             # Of this type no bounds are known, but a file of nothing but NULL matches no condition.
             return _Leaf(source, sql.SQL("s.value_count <> 0"))
@@ -257,43 +257,23 @@ class _Compiler:
     def _from_partition(
         self, predicate: Predicate, column: Column, key: PartitionField
     ) -> sql.Composable | None:
-        value = _PARTITION_VALUE
-        if key.transform == "identity":
-            match predicate:
-                case IsNull():
-                    return sql.SQL("{} IS NULL").format(value)
-                case Not(IsNull()):
-                    return sql.SQL("{} IS NOT NULL").format(value)
-            possible = self._within(predicate, column, value, value, partition=True)
-            if possible is None:
-                return None
-            return sql.SQL("{} IS NOT NULL AND ({})").format(value, possible)
         wanted = _transformed(predicate, column, key.transform)
         if wanted is None:
             return None
-        return sql.SQL(" OR ").join(
-            [sql.SQL("{} = {}").format(value, self._parameter(text, "text")) for text in sorted(wanted)]
-        )
+        values = [self._parameter(text, "text") for text in sorted(wanted)]
+        return sql.SQL("s.partition_value IN ({})").format(sql.SQL(", ").join(values))
 
-    def _within(
-        self,
-        predicate: Predicate,
-        column: Column,
-        low: sql.Composable,
-        high: sql.Composable,
-        *,
-        partition: bool = False,
-    ) -> sql.Composable | None:
-        """Whether some value between two bounds, given as text, can satisfy the predicate."""
+    def _within_bounds(self, predicate: Predicate, column: Column) -> sql.Composable | None:
+        """Whether some value between the least and the greatest can satisfy the predicate."""
         kind = kind_of(column.type, _constants(predicate))
         if kind is None:
             return None
-        low, high = (kind.key(text, guarded=self.guarded) for text in (low, high))
+        low, high = (kind.key(text, guarded=self.guarded) for text in (_MIN, _MAX))
         match predicate:
             case Comparison(_, op, value):
                 found = bounds(column.type, value)
                 possible = None if found is None else self._compared(kind, op, found, low, high)
-                if kind.name == "float" and op in (">", ">=") and possible is not None and not partition:
+                if kind.name == "float" and op in (">", ">=") and possible is not None:
                     # NaN is above everything, and never part of the bounds.
                     return sql.SQL("(s.contains_nan IS NOT FALSE OR {})").format(possible)
                 return possible
@@ -318,8 +298,6 @@ class _Compiler:
         least = self._parameter(found.least, kind.parameter_type)
         most = self._parameter(found.most, kind.parameter_type)
         match op:
-            case "=" if found.exact and low == high:
-                return sql.SQL("{} = {}").format(low, least)
             case "=":
                 return sql.SQL("{} <= {} AND {} >= {}").format(low, most, high, least)
             case "<" if found.exact:
@@ -403,6 +381,19 @@ def _size(node: _Node) -> int:
     return sum(map(_size, node.parts)) if isinstance(node, _All | _Any) else 1
 
 
+def _adds_to_statistics(spec: PartitionSpec, key: PartitionField) -> bool:
+    """Whether a file's partition value says more than the least and greatest value of the column.
+
+    One value, one year, or one month of one year is a range of the column, and the statistics know it. A
+    bucket is none, nor is one month of any year.
+    """
+    if key.transform not in CALENDAR:
+        return key.transform != "identity"
+    coarser = CALENDAR[: CALENDAR.index(key.transform)]
+    present = {other.transform for other in spec.fields if other.column_id == key.column_id}
+    return not present.issuperset(coarser)
+
+
 def _transformed(predicate: Predicate, column: Column, transform: str) -> set[str] | None:
     """The partition values that rows equal to the predicate's constants have; None where that is unknown."""
     match predicate:
@@ -412,6 +403,8 @@ def _transformed(predicate: Predicate, column: Column, transform: str) -> set[st
             pass
         case _:
             return None
+    if len(values) > MAX_HASHED:
+        return None
     found = {_partition_text(value, column, transform) for value in values if value is not None}
     return None if None in found else {text for text in found if text is not None}
 
