@@ -254,7 +254,7 @@ class DataOperations(ABC):
         data = self._draft.rows(table)
         source = located.source
         if isinstance(source, NewFile):
-            source.deleted = np.union1d(source.deleted, located.positions)
+            source.deleted = _united(source.deleted, located.positions)
         elif isinstance(source, FileScan):
             known = data.deletes.get(source.file.id)
             before = known.positions if known else NO_POSITIONS
@@ -262,7 +262,7 @@ class DataOperations(ABC):
                 source.file,
                 source.deletes,
                 np.array(source.inlined_deletes, np.int64) if known is None else known.inlined,
-                np.union1d(before, located.positions),
+                _united(before, located.positions),
             )
         elif isinstance(source, InlinedScan):
             data.inlined_deletes.setdefault(source.table_name, set()).update(located.positions.tolist())
@@ -346,6 +346,11 @@ class DataOperations(ABC):
         row_ids = rows.column("rowid").to_pylist()
         positions = rows.column(hidden[-1]).to_numpy().astype(np.int64)
         return Located(source, positions, row_ids, rows.drop_columns(hidden))
+
+
+def _united(before: Positions, more: Positions) -> Positions:
+    """Positions of both, ascending. `more` comes from one pass over a file, so it is in order by itself."""
+    return np.union1d(before, more) if len(before) else more
 
 
 def _with_hidden(rows: pa.Table) -> pa.Table:
