@@ -11,6 +11,7 @@ help:      ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP)  ## Bring uv, the locked packages and a Java runtime (done by every target that needs it)
+	@echo "ready: $(BIN)/headwater"
 
 $(STAMP): requirements.lock pyproject.toml tools/setup.py
 	@$(PYTHON) tools/setup.py $(VENV)

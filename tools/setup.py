@@ -24,37 +24,52 @@ def main(venv: Path) -> int:
             f"Headwater needs Python 3.11 or newer; this is {sys.version.split()[0]}.\n"
             "Install one and run:  make PYTHON=python3.11 setup"
         )
-    create_environment(venv)
-    say(f"installing the locked packages into {venv}")
-    uv(venv, "pip", "install", "--quiet", "--requirement", str(ROOT / "requirements.lock"))
-    uv(venv, "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    try:
+        create_environment(venv)
+        say(f"installing the locked packages into {venv}")
+        uv(venv, "pip", "install", "--quiet", "--requirement", str(ROOT / "requirements.lock"))
+        uv(venv, "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    except subprocess.CalledProcessError as error:
+        shown = " ".join(map(str, error.cmd))
+        return stop(
+            f"This command failed (its own words are above):\n  {shown}\nRun make again to go on from here."
+        )
     return ensure_java()
 
 
 def create_environment(venv: Path) -> None:
     """Make the virtual environment and put uv into it."""
     python = venv / "bin" / "python"
-    if not python.exists():
-        say(f"creating {venv}")
-        made = subprocess.run([sys.executable, "-m", "venv", str(venv)], capture_output=True, text=True)
-        if made.returncode:
-            shutil.rmtree(venv, ignore_errors=True)
-            # Debian splits venv from Python; where that part is missing, a uv that is already there can do it.
-            uv_path = shutil.which("uv")
-            if uv_path is None and install_with_apt("python3-venv"):
-                subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
-            elif uv_path is not None:
-                subprocess.run([uv_path, "venv", "--quiet", "--seed", "-p", sys.executable, str(venv)], check=True)
-            else:
-                raise SystemExit(
-                    stop(
-                        "This Python cannot create virtual environments.\n"
-                        "Install the missing part, on Debian or Ubuntu:  sudo apt-get install python3-venv"
-                    )
-                )
-    if not (venv / "bin" / "uv").exists():
-        command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", UV]
+    if python.exists() and (venv / "bin" / "uv").exists():
+        return
+    pip = [str(python), "-m", "pip", "--disable-pip-version-check"]
+    # Interrupted on the way, or the Python that it was made with is gone: begin again.
+    if not python.exists() or subprocess.run([*pip, "--version"], capture_output=True).returncode:
+        shutil.rmtree(venv, ignore_errors=True)
+        make_environment(venv)
+    subprocess.run([*pip, "install", "--quiet", "--force-reinstall", UV], check=True)
+
+
+def make_environment(venv: Path) -> None:
+    """Make an empty virtual environment that has pip."""
+    say(f"creating {venv}")
+    command = [sys.executable, "-m", "venv", str(venv)]
+    if subprocess.run(command, capture_output=True).returncode == 0:
+        return
+    shutil.rmtree(venv, ignore_errors=True)
+    # Debian splits venv from Python; where that part is missing, a uv that is already there can do it.
+    uv_path = shutil.which("uv")
+    if uv_path is not None:
+        subprocess.run([uv_path, "venv", "--quiet", "--seed", "-p", sys.executable, str(venv)], check=True)
+    elif install_with_apt("python3-venv"):
         subprocess.run(command, check=True)
+    else:
+        raise SystemExit(
+            stop(
+                "This Python cannot create virtual environments.\n"
+                "Install the missing part, on Debian or Ubuntu:  sudo apt-get install python3-venv"
+            )
+        )
 
 
 def uv(venv: Path, *arguments: str) -> None:
@@ -68,17 +83,22 @@ def ensure_java() -> int:
     found = java_version()
     if found is not None and found >= JAVA_WANTED:
         return 0
-    what = "no Java runtime was found" if found is None else f"Java {found} is too old"
+    home = os.environ.get("JAVA_HOME")
+    where = f" in JAVA_HOME ({home})" if home else ""
+    what = f"no Java runtime was found{where}" if found is None else f"Java {found}{where} is too old"
     say(f"{what}; Spark needs Java {JAVA_WANTED} or newer")
-    for package in ("openjdk-21-jre-headless", "openjdk-17-jre-headless", "default-jre-headless"):
-        if install_with_apt(package) and (java_version() or 0) >= JAVA_WANTED:
-            return 0
+    # What JAVA_HOME names wins over anything that could be installed.
+    if not home:
+        for package in ("openjdk-21-jre-headless", "openjdk-17-jre-headless", "default-jre-headless"):
+            if install_with_apt(package) and (java_version() or 0) >= JAVA_WANTED:
+                return 0
     return stop(
-        f"Install Java {JAVA_WANTED} or newer and run this again. One of:\n"
+        "Everything else is set up. "
+        f"Install Java {JAVA_WANTED} or newer and run make again. One of:\n"
         "  Debian, Ubuntu:  sudo apt-get install openjdk-17-jre-headless\n"
         "  Fedora, RHEL:    sudo dnf install java-21-openjdk-headless\n"
         "  macOS:           brew install openjdk@21\n"
-        "or point JAVA_HOME at one that is already there."
+        f"or {'correct' if home else 'point'} JAVA_HOME{'' if home else ' at one that is already there'}."
     )
 
 
@@ -93,17 +113,26 @@ def java_version() -> int | None:
     return int(match.group(1)) if match else None
 
 
+_updated = False
+
+
 def install_with_apt(package: str) -> bool:
     """Install a Debian package where that is possible without asking anybody."""
+    global _updated
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         return False
     say(f"installing {package}")
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    quiet = {"env": environment, "capture_output": True, "text": True}
-    subprocess.run([apt, "update", "-qq"], **quiet)  # type: ignore[call-overload]
-    done = subprocess.run([apt, "install", "-y", "-qq", "--no-install-recommends", package], **quiet)  # type: ignore[call-overload]
-    return bool(done.returncode == 0)
+
+    def run(*arguments: str) -> bool:
+        done = subprocess.run([apt, *arguments], env=environment, capture_output=True, text=True, check=False)
+        return done.returncode == 0
+
+    if not _updated:
+        _updated = True
+        run("update", "-qq")
+    return run("install", "-y", "-qq", "--no-install-recommends", package)
 
 
 def say(text: str) -> None:
