@@ -191,6 +191,19 @@ def test_a_default_cannot_reach_files() -> None:
         align_input(pa.table({"a": [1]}), cols)
 
 
+def test_a_map_that_may_not_be_null_is_checked_to_its_values() -> None:
+    plain = column_from_text("v", "map(varchar, int64)")
+    key, value = plain.children
+    cols = (replace(plain, nulls_allowed=False, children=(key, replace(value, nulls_allowed=False))),)
+    kind = pa.map_(pa.string(), pa.int64())
+
+    assert align_input(pa.table({"v": pa.array([[("a", 1)], []], kind)}), cols).num_rows == 2
+    with pytest.raises(InvalidInputError, match=r"'v.value' is NOT NULL, and row 1 has NULL"):
+        align_input(pa.table({"v": pa.array([[("a", 1)], [("b", 2), ("c", None)]], kind)}), cols)
+    with pytest.raises(InvalidInputError, match="'v' is NOT NULL, and row 0 has NULL"):
+        align_input(pa.table({"v": pa.array([None, []], kind)}), cols)
+
+
 def test_null_in_a_not_null_column_is_named_with_its_row() -> None:
     cols = one("int32", nulls_allowed=False)
     data = pa.table({"v": pa.chunked_array([[1, 2], [3, None]], pa.int32())})

@@ -325,13 +325,11 @@ def _null_violations(array: AnyArray, column: Column, path: str) -> Iterator[tup
             for inner, row in _null_violations(array.field(i).take(rows), child, f"{path}.{child.name}"):
                 yield inner, rows[row].as_py()
     elif column.type in ("list", "map"):
-        parents: AnyArray = pc.list_parent_indices(array)
-        parts = [array.flatten()] if column.type == "list" else _map_parts(array)
+        # Arrow ends the process when it is asked for the parents of a map's entries.
+        lists = array.cast(pa.list_(array.type.field(0))) if column.type == "map" else array
+        parents: AnyArray = pc.list_parent_indices(lists)
+        entries = lists.flatten()
+        parts = [entries.field(0), entries.field(1)] if column.type == "map" else [entries]
         for child, part in zip(column.children, parts, strict=True):
             for inner, row in _null_violations(part, child, f"{path}.{child.name}"):
                 yield inner, parents[row].as_py()
-
-
-def _map_parts(array: AnyArray) -> list[AnyArray]:
-    entries = array.cast(pa.list_(array.type.field(0))).flatten()
-    return [entries.field(0), entries.field(1)]
