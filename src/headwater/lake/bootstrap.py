@@ -11,6 +11,7 @@ from psycopg import sql
 from headwater._version import __version__
 from headwater.errors import CatalogError
 from headwater.lake.connection import Connection, Database
+from headwater.lake.indexes import create_indexes
 
 FORMAT_VERSION = "1.0"
 
@@ -269,6 +270,7 @@ def create_catalog(db: Database, data_path: str, *, encrypted: bool = False) -> 
             connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(db.schema)))
         try:
             _create_tables(db, connection)
+            create_indexes(db, connection)
         except psycopg.errors.InsufficientPrivilege as error:
             raise CatalogError(
                 f"This user may not create tables in schema {db.schema!r} ({db.shown}).",
