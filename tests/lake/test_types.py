@@ -260,17 +260,13 @@ WIDENING = (
 )
 
 
-def widened(oracle: Oracle, old: str, new: str) -> tuple[str, bool]:
-    """A table whose column DuckDB was asked to widen, and whether it did."""
+def widened(oracle: Oracle, old: str, new: str) -> str:
+    """A table with values of the old type whose column DuckDB then widened."""
     cols = columns([old])
     name = oracle.create(cols)
-    if old not in ("variant", "geometry", "int128", "uint128", "interval"):
-        oracle.insert(name, table(random.Random(old), cols, 30))
-    try:
-        oracle.duck.execute(f"ALTER TABLE {name} ALTER c0 TYPE {type_text(columns([new])[0])}")
-    except duckdb.Error:
-        return name, False
-    return name, True
+    oracle.insert(name, table(random.Random(old), cols, 30))
+    oracle.duck.execute(f"ALTER TABLE {name} ALTER c0 TYPE {type_text(columns([new])[0])}")
+    return name
 
 
 # What DuckDB also accepts, and why we do not.
@@ -282,31 +278,35 @@ OTHER_ORDER = {"json", "variant"}  # statistics of the old type would prune wron
 
 @pytest.mark.parametrize("old", WIDENING)
 def test_we_widen_only_what_duckdb_widens_and_only_without_loss(oracle: Oracle, old: str) -> None:
-    for new in WIDENING:
+    # One column for each type to try.
+    name = oracle.create(columns([old] * len(WIDENING)))
+    for place, new in enumerate(WIDENING):
         if new == old:
             continue
-        name, accepted = widened(oracle, old, new)
-        ours = can_widen(columns([old])[0], columns([new])[0].type)
-        if ours:
+        target = columns([new])[0]
+        try:
+            oracle.duck.execute(f"ALTER TABLE {name} ALTER c{place} TYPE {type_text(target)}")
+            accepted = True
+        except duckdb.Error:
+            accepted = False
+        if can_widen(columns([old])[0], target.type):
             assert accepted, (old, new)
         elif accepted:
             lossy_decimal = decimal_parts(new) is not None
-            assert (
-                new in LOSES | OVERFLOWS | OTHER_ORDER
-                or (old, new) in BY_SESSION
-                or old == "boolean"
-                or lossy_decimal
-            ), (old, new)
-        oracle.duck.execute(f"DROP TABLE {name}")
+            excused = new in LOSES | OVERFLOWS | OTHER_ORDER or (old, new) in BY_SESSION or old == "boolean"
+            assert excused or lossy_decimal, (old, new)
 
 
 @pytest.mark.parametrize(
     ("old", "new"),
-    [(old, new) for old, new in itertools.permutations(WIDENING, 2) if can_widen(columns([old])[0], new)],
+    [
+        (old, new)
+        for old, new in itertools.permutations(WIDENING, 2)
+        if can_widen(columns([old])[0], new) and "int128" not in old
+    ],
 )
 def test_files_written_before_widening_read_as_duckdb_reads_them(oracle: Oracle, old: str, new: str) -> None:
-    name, accepted = widened(oracle, old, new)
-    assert accepted
+    name = widened(oracle, old, new)
     cols = current_columns(oracle, name)
 
     parts = [conform(pq.read_table(path, partitioning=None), cols) for path in oracle.files(name)]

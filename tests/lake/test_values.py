@@ -46,6 +46,9 @@ from tests.support import create_database, duck
 # --- text -------------------------------------------------------------------------------------------------
 
 
+SESSION = duckdb.connect()
+
+
 @pytest.fixture(scope="module")
 def session() -> Iterator[duckdb.DuckDBPyConnection]:
     with duckdb.connect() as found:
@@ -83,7 +86,7 @@ def test_text_is_what_duckdb_prints_and_reads_back(session: duckdb.DuckDBPyConne
 @given(st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=50))
 def test_any_float32_prints_as_in_duckdb(values: list[float]) -> None:
     column = Column(1, "v", "float32")
-    with duckdb.connect() as session:
+    with SESSION.cursor() as session:
         assert [to_text(v, "float32") for v in values] == printed(
             session, pa.array(values, pa.float32()), column
         )
@@ -93,7 +96,7 @@ def test_any_float32_prints_as_in_duckdb(values: list[float]) -> None:
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=50))
 def test_any_float64_prints_as_in_duckdb(values: list[float]) -> None:
     column = Column(1, "v", "float64")
-    with duckdb.connect() as session:
+    with SESSION.cursor() as session:
         assert [to_text(v, "float64") for v in values] == printed(session, pa.array(values), column)
 
 
@@ -102,7 +105,7 @@ def test_any_float64_prints_as_in_duckdb(values: list[float]) -> None:
 def test_any_date_prints_as_in_duckdb_and_reads_back(days: list[int]) -> None:
     days = [d for d in days if -2_147_483_000 < d < 2_147_000_000]
     column = Column(1, "v", "date")
-    with duckdb.connect() as session:
+    with SESSION.cursor() as session:
         texts = printed(session, plain_array(days, column), column)
     assert [to_text(d, "date") for d in days] == texts
     assert [from_text(text, "date") for text in texts if text] == days

@@ -8,6 +8,7 @@ dates (Python has no year 0 and no infinity), a count in the type's own unit for
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 import struct
 from decimal import Context, Decimal
@@ -37,7 +38,7 @@ TICKS = {
     "timestamptz": 10**6,
 }
 #: Python's default context would round decimals of more than 28 digits.
-_EXACT = Context(prec=76)
+_EXACT = Context(prec=200)
 _DAY = 86400
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _INFINITE_DAYS = 2**31 - 1
@@ -115,15 +116,38 @@ def _number(text: str) -> Decimal:
 
 
 def _float_text(value: float, *, single: bool) -> str:
-    if not single or value != value or value in (float("inf"), float("-inf")):
+    if not single or value == 0 or not math.isfinite(value):
         return repr(float(value))
-    raw = struct.pack("<f", value)
+    short = _shortest_single(abs(value))
+    return repr(math.copysign(float(value if short is None else short), value))
+
+
+def _shortest_single(value: float) -> Decimal | None:
+    """The shortest decimal that is still this float32, as DuckDB prints it.
+
+    None where DuckDB gives up and prints the double of the same value: where that decimal is on the very edge
+    of what rounds to the float, or where two are equally near.
+    """
+    [bits] = struct.unpack("<I", struct.pack("<f", value))
+    below, above = (_single(bits + step) for step in (-1, 1))
+    exact = Decimal(value)
+    low, high = (_EXACT.divide(_EXACT.add(exact, other), Decimal(2)) for other in (below, above))
     for digits in range(1, 10):
-        # The shortest decimal that is still this very float, as DuckDB prints it.
-        short = float(f"{value:.{digits}g}")
-        if abs(short) <= 3.4028235677973366e38 and struct.pack("<f", short) == raw:
-            return repr(short)
-    return repr(value)
+        step = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+        floor = _EXACT.multiply(_EXACT.divide_int(exact, step), step)
+        inside = [near for near in (floor, _EXACT.add(floor, step)) if low <= near <= high]
+        if inside:
+            gaps = [abs(_EXACT.subtract(near, exact)) for near in inside]
+            best = inside[gaps.index(min(gaps))]
+            return None if best in (low, high) or (len(gaps) == 2 and gaps[0] == gaps[1]) else best
+    return None
+
+
+def _single(bits: int) -> Decimal:
+    # One step above the largest float is where it would be, were there no infinity.
+    if bits >= 0x7F800000:
+        return Decimal(2**128)
+    return Decimal(struct.unpack("<f", struct.pack("<I", bits))[0])
 
 
 def _date_text(days: int) -> str:
