@@ -17,6 +17,8 @@ from psycopg import conninfo, sql
 from headwater.lake.embedded import EmbeddedServer
 from headwater.lake.health import PROBLEMS, Finding, check_health, examine
 from headwater.lake.lake import Lake
+from tests.servers import S3Server
+from tests.storage.places import s3_options
 from tests.support import create_database, duck
 
 NO_GRACE = timedelta(seconds=-5)  # what was written just now counts as old
@@ -362,3 +364,22 @@ def test_duckdb_flushing_rows_from_before_a_type_change_is_noticed(new_database:
     assert codes(check_health(lake)) == ["column_bounds"]
     lake.close()
     session.close()
+
+
+@pytest.mark.s3
+def test_a_lake_in_an_object_store_is_checked_alike(new_database: str, s3: S3Server) -> None:
+    data_path = f"s3://{s3.bucket}/health-{time.monotonic_ns()}"
+    lake = Lake.open(new_database, data_path=data_path, storage=s3_options(s3))
+    fill(lake)
+    report = examine(lake, deep=True, grace=NO_GRACE)
+    assert report.findings == ()
+    assert (report.files, report.footers) == (5, 5)
+    gone = lake.scan("t").files[0].file.path
+    lake.store.delete(gone)
+    lake.store.write(f"{data_path}/main/t/left.parquet", b"x")
+    found = check_health(lake, grace=NO_GRACE)
+    assert [(f.code, f.examples) for f in found] == [
+        ("file_missing", (gone,)),
+        ("file_orphaned", (f"{data_path}/main/t/left.parquet",)),
+    ]
+    lake.close()

@@ -121,10 +121,11 @@ def tables_have_versions(catalog: CatalogView) -> Iterator[Finding]:
 def partitioned_files_have_values(catalog: CatalogView) -> Iterator[Finding]:
     """A file that belongs to a partition spec has a value for each of its keys."""
     rows = catalog.rows(
-        "SELECT f.table_id, f.data_file_id FROM {ducklake_data_file} f WHERE f.partition_id IS NOT NULL AND "
-        "(SELECT count(*) FROM {ducklake_partition_column} c WHERE c.partition_id = f.partition_id) > "
-        "(SELECT count(*) FROM {ducklake_file_partition_value} v WHERE v.data_file_id = f.data_file_id) "
-        "ORDER BY 1, 2"
+        "SELECT f.table_id, f.data_file_id FROM {ducklake_data_file} f "
+        "JOIN (SELECT partition_id, count(*) AS keys FROM {ducklake_partition_column} GROUP BY 1) c "
+        "USING (partition_id) "
+        "LEFT JOIN (SELECT data_file_id, count(*) AS given FROM {ducklake_file_partition_value} "
+        "GROUP BY 1) v USING (data_file_id) WHERE c.keys > coalesce(v.given, 0) ORDER BY 1, 2"
     )
     for table_id, group in _by_table(rows):
         files = [f"data file {file_id}" for _, file_id in group]

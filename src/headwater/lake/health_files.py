@@ -82,8 +82,8 @@ _LOCATION = (
     "ELSE %(data_path)s::text || s.path || t.path || f.path END"
 )
 _JOINED = (
-    "JOIN LATERAL (SELECT path, path_is_relative, schema_id FROM {ducklake_table} t "
-    "WHERE t.table_id = f.table_id ORDER BY begin_snapshot DESC LIMIT 1) t ON true "
+    "JOIN (SELECT DISTINCT ON (table_id) table_id, path, path_is_relative, schema_id FROM {ducklake_table} "
+    "ORDER BY table_id, begin_snapshot DESC) t ON t.table_id = f.table_id "
     "JOIN {ducklake_schema} s ON s.schema_id = t.schema_id"
 )
 _FILES = (
