@@ -16,7 +16,7 @@ from headwater.errors import CorruptFileError, HeadwaterError, InvalidInputError
 from headwater.lake.conform import conform
 from headwater.lake.file_columns import check_writable, codec_columns, needs_duckdb, needs_duckdb_to_read
 from headwater.lake.model import ROW_ID_COLUMN, ROW_ID_FIELD, Column
-from headwater.lake.statistics import file_statistics, missing_counts, nan_columns
+from headwater.lake.statistics import file_statistics, long_string_bounds, missing_counts, nan_columns
 from headwater.lake.type_text import column_from_text
 from headwater.lake.types import arrow_schema
 from headwater.storage.duckdb_codec import (
@@ -314,3 +314,17 @@ def test_encrypted_files_go_to_an_object_store_and_back(s3: Any) -> None:
 
     assert encrypted_footer(store, location, summary.file_size, key).num_rows == 100
     assert conform(read_encrypted(store, location, key), cols).to_pylist() == data.to_pylist()
+
+
+def test_long_strings_beside_a_variant_keep_their_bounds(tmp_path: Path) -> None:
+    cols = (column_from_text("v", "variant", 1), column_from_text("t", "varchar", 2))
+    data = pa.table(
+        [pa.array(['{"a": {"b": 1}}', "2"]), pa.array(["z" * 9000, "b"])], schema=arrow_schema(cols)
+    )
+
+    summary = write_with_duckdb(Store(), str(tmp_path / "f"), data, codec_columns(cols, data.schema))
+    bounds = long_string_bounds(data, cols, summary.metadata)
+    stats = file_statistics(summary.metadata, cols, bounds=bounds, counts=missing_counts(data, cols))
+
+    assert (stats[1].min_value, stats[1].max_value) == ("b", "z" * 255 + "{")
+    assert (stats[0].value_count, stats[0].null_count) == (2, 0)

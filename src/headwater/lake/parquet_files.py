@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from headwater.errors import CorruptFileError
 from headwater.lake.file_columns import check_writable, codec_columns, needs_duckdb
 from headwater.lake.model import Column, ColumnStats
-from headwater.lake.statistics import file_statistics, long_string_bounds, nan_columns
+from headwater.lake.statistics import file_statistics, long_string_bounds, missing_counts, nan_columns
 from headwater.storage.duckdb_codec import encrypted_footer, new_key, write_with_duckdb
 from headwater.storage.parquet import Codec, read_footer, write_parquet
 from headwater.storage.store import Store
@@ -79,6 +79,7 @@ def write_file(
         columns,
         contains_nan=nan_columns(own, columns),
         bounds=long_string_bounds(own, columns, footer),
+        counts=missing_counts(own, columns),
     )
     return Written(summary.file_size, summary.footer_size, stats, key)
 

@@ -238,17 +238,16 @@ def long_string_bounds(
     table: pa.Table, columns: Sequence[Column], metadata: pq.FileMetaData
 ) -> dict[ColumnId, tuple[str | None, str | None]]:
     """Bounds of the string and blob columns for which the footer has none, because a value is very long."""
-    tops = [column.id for column in columns for leaf in column.walk() if not leaf.children]
-    missing: dict[ColumnId, set[ColumnId]] = {}
-    for place, (top, leaf) in enumerate(zip(tops, leaves(columns), strict=True)):
+    missing: set[ColumnId] = set()
+    for leaf, place, _ in _file_places(metadata, columns):
+        if leaf.type not in ("varchar", "json", "blob"):
+            continue
         parts = [metadata.row_group(i).column(place).statistics for i in range(metadata.num_row_groups)]
-        if leaf.type in ("varchar", "json", "blob") and any(
-            part is None or (part.num_values and not part.has_min_max) for part in parts
-        ):
-            missing.setdefault(top, set()).add(leaf.id)
+        if any(part is None or (part.num_values and not part.has_min_max) for part in parts):
+            missing.add(leaf.id)
     found = {}
     for top_column, data in zip(columns, table.columns, strict=True):
-        wanted = missing.get(top_column.id, set())
+        wanted = missing & {leaf.id for leaf in leaves([top_column])}
         if not wanted:
             continue
         for column, array in leaf_arrays(pa.table([data], names=["v"]), [top_column]):
