@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TypeAlias
 
 import sqlglot
@@ -102,6 +103,7 @@ class Opaque:
 Predicate: TypeAlias = And | Or | Not | Comparison | In | IsNull | StartsWith | Constant | Opaque
 
 
+@lru_cache(maxsize=256)
 def parse_predicate(text: str, dialect: str = "duckdb") -> Predicate:
     """Read the text of a WHERE condition.
 
