@@ -129,7 +129,7 @@ def _prepare(environment: Environment) -> tuple[Place, Lake]:
 
 def run(environment: Environment) -> Iterator[Result]:
     place, lake = _prepare(environment)
-    rounds = environment.rounds(25)
+    rounds = environment.rounds(60)
     yield from _measured(place, lake, "plain", LIST_FILES, rounds)
     yield from _measured(place, lake, "detailed", LIST_FILES_WITH_DETAILS, rounds)
     yield from _by_partition(lake, rounds)
