@@ -14,9 +14,9 @@ import psycopg
 from psycopg import conninfo, sql
 
 from headwater.lake.duckdb_session import literal
-from headwater.storage.duckdb_engine import extension_file
 from headwater.lake.embedded import open_server
 from headwater.lake.lake import Lake
+from headwater.storage.duckdb_engine import extension_file
 
 
 @dataclass
