@@ -343,3 +343,12 @@ def test_files_read_right_even_after_changes_that_only_duckdb_makes(
         assert [(v,) for v in found.column(0).cast(pa.string()).to_pylist()] == expected
     else:
         assert sorted(as_text(found, now), key=repr) == sorted(expected, key=repr)
+
+
+def test_a_table_without_rows_can_have_every_type() -> None:
+    cols = columns(ALL_TEXTS)
+
+    found = empty_table(cols)
+
+    assert found.num_rows == 0
+    assert found.schema.equals(arrow_schema(cols), check_metadata=True)

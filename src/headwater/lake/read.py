@@ -16,6 +16,7 @@ from headwater.lake.inlined_reader import read_inlined
 from headwater.lake.request import Request
 from headwater.lake.scan import ScanPlan
 from headwater.lake.scan import replan as plan_again
+from headwater.lake.types import no_rows
 from headwater.storage.store import Store
 
 #: Files read at once. More than cores: an object store makes readers wait.
@@ -44,7 +45,7 @@ def read_plan(
     request = Request.of(plan.table, columns, where, hidden)
     plan, inlined = _with_inlined(plan, db, request, replan)
     pieces = [*_file_pieces(plan, store, request), *inlined]
-    return pa.concat_tables(pieces) if pieces else request.schema.empty_table()
+    return pa.concat_tables(pieces) if pieces else no_rows(request.schema)
 
 
 def iter_plan(

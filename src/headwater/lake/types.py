@@ -149,8 +149,12 @@ def arrow_schema(columns: Iterable[Column], *, field_ids: bool = True) -> pa.Sch
 
 
 def empty_table(columns: Iterable[Column]) -> pa.Table:
-    """No rows of these columns. (`Schema.empty_table` gives up on UUIDs and JSON inside lists.)"""
-    schema = arrow_schema(columns)
+    """No rows of these columns."""
+    return no_rows(arrow_schema(columns))
+
+
+def no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows. (`Schema.empty_table` gives up on UUIDs and JSON inside lists.)"""
     kinds: list[AnyType] = [field.type for field in schema]
     return pa.Table.from_arrays([pa.nulls(0, kind) for kind in kinds], schema=schema)
 
