@@ -10,7 +10,7 @@ from psycopg import sql
 
 from headwater.lake.changes import Change
 from headwater.lake.connection import Database
-from headwater.lake.draft import Draft, FileDeletes
+from headwater.lake.draft import Draft
 from headwater.lake.facts import InlinedTable, TableFacts
 from headwater.lake.file_rows import data_file, delete_file, retire_delete_files
 from headwater.lake.flush_rows import flush_statements
@@ -204,7 +204,8 @@ class _TableWriter:
             if item.inline is not None:
                 inline += [(file_id, int(position), self.at) for position in item.inline]
             elif item.delete_file is not None:
-                self._replace_deletes(item.deletes)
+                # A cumulative file replaces those before it: their rows go, the files are scheduled.
+                self.rows.statements += retire_delete_files(self.db, item.deletes)
                 self.rows.statements += delete_file(
                     self.db, self.numbers, self.table_id, file_id, item.delete_file
                 )
@@ -231,15 +232,11 @@ class _TableWriter:
                 )
             self.rows.statements += insert(self.db, name, ("file_id", "row_id", "begin_snapshot"), inline)
             self._change("inlined_delete")
-
-    def _replace_deletes(self, deletes: FileDeletes) -> None:
-        """Retire the delete files that a cumulative one replaces: rows gone, files scheduled."""
-        if not deletes.delete_files:
-            return
-        self.rows.statements += retire_delete_files(self.db, deletes)
-        # DuckDB does not notice two deletes on one file that already had a delete file, but it does
-        # notice a delete beside an insert.
-        self._change("inserted_into_table")
+        if any(item.inline is not None or item.delete_file is not None for item in self.prepared.files):
+            # A DuckDB transaction that deletes from the same file and commits later does not notice all
+            # of these (not a cumulative delete file that replaces one, not deletes through the catalog
+            # beside a delete file), and counts rows wrong forever after. It does notice an insert.
+            self._change("inserted_into_table")
 
     def _inlined_rows(self) -> None:
         inlined = self.prepared.inlined

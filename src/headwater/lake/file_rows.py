@@ -133,6 +133,8 @@ def delete_file(
 def retire_delete_files(db: Database, deletes: FileDeletes) -> list[Statement]:
     """Take replaced delete files out of the catalog and schedule them for deletion."""
     ids = [d.id for d in deletes.delete_files]
+    if not ids:
+        return []
     return [
         *statement(
             sql.SQL(

@@ -28,11 +28,10 @@ def flush_statements(
         if flushed.deletes is not None:
             statements += delete_file(db, numbers, table_id, file_id, flushed.deletes)
     for deletes, staged in flush.deletes:
-        if deletes.delete_files:
-            statements += retire_delete_files(db, deletes)
-            changes.append(Change("inserted_into_table", table_id))  # see data_rows: DuckDB's blind spot
+        statements += retire_delete_files(db, deletes)
         statements += delete_file(db, numbers, table_id, deletes.file.id, staged)
         changes.append(Change("deleted_from_table", table_id))
+        changes.append(Change("inserted_into_table", table_id))  # see data_rows: DuckDB's blind spot
     for name, rows in flush.rows.items():
         statements += statement(
             sql.SQL(
