@@ -328,3 +328,15 @@ def test_long_strings_beside_a_variant_keep_their_bounds(tmp_path: Path) -> None
 
     assert (stats[1].min_value, stats[1].max_value) == ("b", "z" * 255 + "{")
     assert (stats[0].value_count, stats[0].null_count) == (2, 0)
+
+
+def test_names_with_quotes_and_dots(tmp_path: Path) -> None:
+    cols = (
+        column_from_text("we\"ird 'x'; --", "int32", 1),
+        column_from_text("a.b", 'struct("c.d" int32, "e\'f""g" int32[])', 2),
+    )
+    data, key, location = table(random.Random(1), cols, 5), new_key(), str(tmp_path / "it's.parquet")
+
+    write_with_duckdb(Store(), location, data, codec_columns(cols, data.schema), key=key)
+
+    assert conform(read_encrypted(Store(), location, key), cols).to_pylist() == data.to_pylist()

@@ -67,6 +67,8 @@ def _connect() -> duckdb.DuckDBPyConnection:
         },
     )
     connection.execute("SET TimeZone = 'UTC'")
+    # Nothing of what is in memory may reach a disk, least of all the working directory.
+    connection.execute("SET temp_directory = ''")
     return connection
 
 
