@@ -42,7 +42,7 @@ class ListedFile(NamedTuple):
     location: str
     size: int
     footer_size: int | None
-    count: int
+    entries: int
     """Rows of a data file, deleted rows of a delete file."""
     encryption_key: str | None
     format: str
@@ -223,9 +223,9 @@ class FileCheck:
             return "file_unreadable", str(error)
         except (StorageError, UnsupportedError) as error:
             return "file_unreadable", error.detail or error.message
-        if rows != file.count:
+        if rows != file.entries:
             code = "record_count" if file.kind == "data" else "delete_count"
-            return code, f"{rows} rows instead of {file.count}"
+            return code, f"{rows} rows instead of {file.entries}"
         return None
 
     def _rows(self, file: ListedFile, tail: bytes, needed: int) -> int:
@@ -238,7 +238,7 @@ class FileCheck:
         return int(pq.read_metadata(io.BytesIO(tail)).num_rows)
 
     def _check_deletes(self, present: Sequence[ListedFile], faults: _Faults) -> None:
-        rows = {file.id: file.count for file in self.files if file.kind == "data"}
+        rows = {file.id: file.entries for file in self.files if file.kind == "data"}
         deletes = [file for file in present if file.kind == "delete"]
 
         def check(file: ListedFile) -> tuple[str, str] | None:
@@ -253,8 +253,8 @@ class FileCheck:
             positions, _ = read_deletes(self.store, _delete_file(file))
         except (CorruptFileError, UnsupportedError) as error:
             return "file_unreadable", error.detail or error.message
-        if len(positions) != file.count:
-            return "delete_count", f"{len(positions)} positions instead of {file.count}"
+        if len(positions) != file.entries:
+            return "delete_count", f"{len(positions)} positions instead of {file.entries}"
         if len(positions) and (np.any(np.diff(positions) <= 0) or positions[0] < 0):
             return "delete_positions", "its positions do not ascend"
         if rows is not None and len(positions) and positions[-1] >= rows:
@@ -287,7 +287,7 @@ def _delete_file(file: ListedFile) -> DeleteFile:
         data_file_id=file.data_file_id,
         path=file.location,
         format=file.format,
-        delete_count=file.count,
+        delete_count=file.entries,
         file_size_bytes=file.size,
         footer_size=file.footer_size,
         encryption_key=file.encryption_key,

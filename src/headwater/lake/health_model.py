@@ -230,7 +230,7 @@ class CatalogView:
     def stream(self, text: str, **parameters: Any) -> Cursor:
         """The same piece by piece, for results that may be large."""
         cursor = self.connection.cursor("headwater_health")
-        cursor.itersize = 10_000  # type: ignore[attr-defined]
+        cursor.itersize = 10_000
         return cursor.execute(self._composed(text), parameters)
 
     def exists(self, table: str) -> bool:
