@@ -7,7 +7,7 @@ by it and a commit that changes data alone costs no reading of tables and column
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -84,6 +84,8 @@ class CatalogState:
         found = self.views.get(key(name))
         if found is None:
             wanted = table_name(name)
+            if key(name) in self.tables:
+                raise NotFoundError(f"{wanted} is a table, not a view.", view=str(wanted))
             raise NotFoundError(
                 f"There is no view {wanted} at snapshot {self.snapshot.id}.",
                 hint=_nearest(str(wanted), (str(v.name) for v in self.views.values())),
@@ -151,6 +153,27 @@ def _nearest(wanted: str, names: Iterable[str]) -> str | None:
         return None
     listed = ", ".join(known[:10]) + (", …" if len(known) > 10 else "")
     return f"There are: {listed}."
+
+
+def no_column(table: Table, path: str | Sequence[str], purpose: str = "") -> NotFoundError:
+    """The error for a column, or a field inside one, that a table does not have."""
+    wanted = path if isinstance(path, str) else ".".join(path)
+    known = {shown.lower(): shown for top in table.columns for shown in _paths(top)}
+    close = difflib.get_close_matches(wanted.lower(), known, n=1)
+    names = ", ".join(c.name for c in table.columns[:20]) + (", …" if len(table.columns) > 20 else "")
+    return NotFoundError(
+        f"Table {table.name} has no column {wanted!r}{purpose}.",
+        hint=f"Did you mean {known[close[0]]!r}?" if close else f"It has: {names}.",
+        table=str(table.name),
+        column=wanted,
+    )
+
+
+def _paths(column: Column, before: str = "") -> Iterator[str]:
+    shown = before + column.name
+    yield shown
+    for child in column.children:
+        yield from _paths(child, shown + ".")
 
 
 _SNAPSHOTS = (
@@ -413,7 +436,8 @@ def _columns(rows: list[tuple[Any, ...]], tag_rows: list[tuple[Any, ...]]) -> di
                 id=column_id,
                 name=name,
                 type=kind,
-                nulls_allowed=nulls_allowed,
+                # DuckDB calls a field NOT NULL once ALTER has touched it, and goes on storing NULL in it.
+                nulls_allowed=nulls_allowed or parent is not None,
                 initial_default=initial,
                 # "No default" is the literal text NULL; a column whose default is the *word* NULL
                 # cannot be told apart, in DuckDB neither.

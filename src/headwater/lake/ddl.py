@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,13 +14,14 @@ import pyarrow as pa
 
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from headwater.lake import options as lake_options
-from headwater.lake.catalog import folder, key, table_name
+from headwater.lake.catalog import folder, key, no_column, table_name
 from headwater.lake.draft import Draft, NewFile, OptionChange
+from headwater.lake.expressions import compute, parse_expression
 from headwater.lake.ids import new_uuid
-from headwater.lake.layout import parse_partition_by, parse_sort_by, sort_columns
+from headwater.lake.layout import is_sorted_by, parse_partition_by, parse_sort_by, rename_in_sort
 from headwater.lake.model import Column, PartitionSpec, SchemaInfo, Table, View
 from headwater.lake.type_text import column_from_text
-from headwater.lake.types import can_widen, columns_from_arrow
+from headwater.lake.types import can_widen, columns_from_arrow, type_text
 from headwater.lake.values import DefaultText, default_text
 from headwater.typedefs import ColumnPath, TableName
 
@@ -223,7 +225,7 @@ class SchemaOperations(ABC):
         if target is None:
             if if_exists:
                 return
-            raise _no_column(found, path)
+            raise no_column(found, path)
         if len(siblings) == 1:
             raise InvalidInputError(
                 f"{'.'.join(path)!r} is the only column; a table or struct keeps at least one.",
@@ -236,9 +238,9 @@ class SchemaOperations(ABC):
                 hint="Change the partitioning first (set_partition_by).",
                 table=str(found.name),
             )
-        if not path[:-1] and target.name.lower() in sort_columns(found):
+        if is_sorted_by(found, path):
             raise InvalidInputError(
-                f"Table {found.name} is sorted by {target.name!r}.",
+                f"Table {found.name} is sorted by {'.'.join(path)!r}.",
                 hint="Change the sort order first (set_sort_by).",
                 table=str(found.name),
             )
@@ -256,6 +258,9 @@ class SchemaOperations(ABC):
                     f"Table {found.name} already has a column {new_name!r}.", table=str(found.name)
                 )
         renamed = self._replace_column(found, path, replace(target, name=new_name))
+        sort = rename_in_sort(found, path, new_name)
+        if sort != found.sort:
+            renamed = self._draft.put_table(replace(renamed, sort=sort, sort_id=self._draft.new_id()))
         if not path[:-1]:
             check_columns(renamed.name, renamed.columns, self._inlining_limit(found.schema_id, found.id) > 0)
 
@@ -459,7 +464,7 @@ class SchemaOperations(ABC):
         for candidate in _children_at(found, path[:-1]):
             if candidate.name.lower() == path[-1].lower():
                 return found, path, candidate
-        raise _no_column(found, path)
+        raise no_column(found, path)
 
     def _replace_column(self, table: Table, path: list[str], new: Column) -> Table:
         siblings = _children_at(table, path[:-1])
@@ -551,7 +556,12 @@ def with_details(
     given = {name.lower(): value for name, value in defaults.items()}
     for name in (*given, *required):
         if name not in names:
-            raise NotFoundError(f"There is no column {name!r} to set a default or NOT NULL on.", column=name)
+            close = difflib.get_close_matches(name, names, n=1)
+            raise NotFoundError(
+                f"There is no column {name!r} to set a default or NOT NULL on.",
+                hint=f"Did you mean {close[0]!r}?" if close else None,
+                column=name,
+            )
     result = []
     for column in columns:
         if column.name.lower() in required:
@@ -564,7 +574,9 @@ def with_details(
 
 def _default(value: Any, column: Column) -> DefaultText:
     if isinstance(value, SqlExpression):
-        return DefaultText(None, str(value), "expression")
+        expression = parse_expression(value)
+        compute(expression, type_text(column))
+        return DefaultText(None, expression.text, "expression")
     return default_text(value, column)
 
 
@@ -581,16 +593,6 @@ def _children_at(table: Table, path: Sequence[str]) -> tuple[Column, ...]:
     for depth, name in enumerate(path):
         parent = next((c for c in columns if c.name.lower() == name.lower()), None)
         if parent is None or not parent.is_nested:
-            raise _no_column(table, list(path[: depth + 1]))
+            raise no_column(table, list(path[: depth + 1]))
         columns = parent.children
     return columns
-
-
-def _no_column(table: Table, path: Sequence[str]) -> NotFoundError:
-    names = ", ".join(c.name for c in table.columns[:20])
-    return NotFoundError(
-        f"Table {table.name} has no column {'.'.join(path)!r}.",
-        hint=f"It has: {names}.",
-        table=str(table.name),
-        column=".".join(path),
-    )

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.algebra.predicates import parse_predicate
-from headwater.errors import InvalidInputError, NotFoundError
+from headwater.errors import InvalidInputError
 from headwater.lake.align import align_input
+from headwater.lake.catalog import no_column
 from headwater.lake.conform import conform
 from headwater.lake.draft import (
     NO_POSITIONS,
@@ -29,7 +30,7 @@ from headwater.lake.row_filter import HIDDEN, RowFilter
 from headwater.lake.row_sql import assign, rows_to_table
 from headwater.lake.scan import FileScan, InlinedScan, ScanPlan, plan_scan
 from headwater.lake.staging import Stager
-from headwater.lake.types import arrow_schema
+from headwater.lake.types import arrow_schema, no_rows
 from headwater.lake.values import can_inline
 from headwater.typedefs import TableName
 
@@ -141,12 +142,7 @@ class DataOperations(ABC):
         found = self._draft.state.table(table)
         for name in set:
             if found.column(name) is None:
-                raise NotFoundError(
-                    f"Table {found.name} has no column {name!r}.",
-                    hint="It has: " + ", ".join(c.name for c in found.columns) + ".",
-                    table=str(found.name),
-                    column=name,
-                )
+                raise no_column(found, name)
         if not set:
             raise InvalidInputError("An update needs at least one column to set.", table=str(found.name))
         count = 0
@@ -189,7 +185,7 @@ class DataOperations(ABC):
         found = self._draft.state.table(table)
         located = list(self._locate(found, where or "true", with_rows=True))
         tables = [part.rows for part in located]
-        empty = arrow_schema(found.columns, field_ids=False).empty_table()
+        empty = no_rows(arrow_schema(found.columns, field_ids=False))
         result = pa.concat_tables(tables) if tables else empty
         return result.select(list(columns)) if columns is not None else result
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from headwater.errors import InvalidInputError, NotFoundError
+from headwater.errors import InvalidInputError
+from headwater.lake.catalog import no_column
+from headwater.lake.expressions import Expression, parse_expression
 from headwater.lake.model import PartitionField, SortField, Table
-from headwater.typedefs import quote_name
 
 CALENDAR = ("year", "month", "day", "hour")
 _CALL = re.compile(r"\s*(?P<function>[A-Za-z_]+)\s*\((?P<arguments>.*)\)\s*", re.DOTALL)
@@ -48,9 +50,7 @@ def _partition_field(table: Table, text: str) -> PartitionField:
 def _checked(table: Table, name: str, transform: str, text: str) -> PartitionField:
     column = table.column(name)
     if column is None:
-        raise NotFoundError(
-            f"Table {table.name} has no column {name!r} to partition by.", table=str(table.name), column=name
-        )
+        raise no_column(table, name, " to partition by")
     if column.is_nested or column.type in ("variant", "geometry"):
         raise InvalidInputError(
             f"Table {table.name} cannot be partitioned by {name!r}: it is a {column.type}.",
@@ -72,17 +72,14 @@ def parse_sort_by(table: Table, fields: Iterable[str]) -> tuple[SortField, ...]:
         match = _SORT.fullmatch(text)
         if match is None:
             raise InvalidInputError(f"{text!r} is not a sort key.", table=str(table.name))
-        expression = match["expression"].strip()
-        column = table.column(_unquoted(expression))
-        if column is not None:
-            expression = quote_name(column.name)
-        elif re.fullmatch(r"\w+", expression):
-            raise NotFoundError(
-                f"Table {table.name} has no column {expression!r} to sort by.", table=str(table.name)
-            )
+        column = table.column(_unquoted(match["expression"]))
+        expression = parse_expression(match["expression"] if column is None else _quoted(column.name))
+        for names in expression.columns:
+            if table.column(names[0]) is None:
+                raise no_column(table, names, " to sort by")
         parsed.append(
             SortField(
-                expression,
+                expression.text,
                 (match["direction"] or "asc").upper(),
                 f"NULLS_{(match['nulls'] or 'last').upper()}",
             )
@@ -90,10 +87,35 @@ def parse_sort_by(table: Table, fields: Iterable[str]) -> tuple[SortField, ...]:
     return tuple(parsed)
 
 
-def sort_columns(table: Table) -> set[str]:
-    """Names (lower case) of the columns a table is sorted by, where a key is a plain column."""
-    names = {_unquoted(f.expression).lower() for f in table.sort}
-    return names & {c.name.lower() for c in table.columns}
+def is_sorted_by(table: Table, path: Sequence[str]) -> bool:
+    """Does a sort key name that column, that field, or a field inside it?"""
+    wanted = [name.lower() for name in path]
+    return any(
+        [name.lower() for name in names[: len(wanted)]] == wanted
+        for field in table.sort
+        for names in _parsed(field).columns
+    )
+
+
+def rename_in_sort(table: Table, path: Sequence[str], new_name: str) -> tuple[SortField, ...]:
+    """The sort keys after the column or field at `path` got another name."""
+    return tuple(
+        replace(field, expression=_parsed(field).renamed(path, new_name).text)
+        if is_sorted_by(replace(table, sort=(field,)), path)
+        else field
+        for field in table.sort
+    )
+
+
+def _parsed(field: SortField) -> Expression:
+    try:
+        return parse_expression(field.expression)
+    except InvalidInputError:  # of another dialect
+        return Expression(field.expression, None)
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _unquoted(text: str) -> str:
