@@ -21,7 +21,7 @@ from headwater.lake.conform import conform
 from headwater.lake.connection import Connection, Database
 from headwater.lake.deletes import read_deletes
 from headwater.lake.draft import NO_POSITIONS, FileDeletes, Flush, FlushedFile
-from headwater.lake.inlined_reader import inlined_source
+from headwater.lake.inlined_reader import inlined_fields, inlined_source
 from headwater.lake.model import (
     ROW_ID_COLUMN,
     ROW_ID_FIELD,
@@ -35,7 +35,7 @@ from headwater.lake.partitions import split_by_partition
 from headwater.lake.scan import FileScan, inlined_layouts, plan_scan
 from headwater.lake.staging import Stager
 from headwater.lake.types import arrow_schema
-from headwater.lake.values import from_inlined_rows, inlined_select_cast
+from headwater.lake.values import from_inlined_rows
 
 _PLACE = "__headwater_place"
 
@@ -86,15 +86,9 @@ def _contents(
     layouts = inlined_layouts(db, connection, table, state.snapshot)
     contents = []
     for name, _, columns in layouts:
-        fields = [
-            sql.SQL("{}::{}").format(sql.Identifier(c.name), sql.SQL(cast))
-            if (cast := inlined_select_cast(c))
-            else sql.Identifier(c.name)
-            for c in columns
-        ]
         rows = connection.execute(
             sql.SQL("SELECT row_id, begin_snapshot, end_snapshot, {} FROM {} ORDER BY 1, 2").format(
-                sql.SQL(", ").join(fields), inlined_source(db, name, columns)
+                sql.SQL(", ").join(inlined_fields(columns)), inlined_source(db, name, columns)
             )
         ).fetchall()
         contents.append(_InlinedContent(name, columns, rows))

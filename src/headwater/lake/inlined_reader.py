@@ -39,14 +39,25 @@ def read_inlined(db: Database, plan: ScanPlan, request: Request) -> list[pa.Tabl
 
 
 def inlined_source(db: Database, name: str, columns: Sequence[Column]) -> sql.Composed:
-    """A table of inlined rows for a FROM clause, its columns under the names the lake has for them.
+    """A table of inlined rows for a FROM clause; its columns are called as `inlined_fields` calls them.
 
     DuckDB leaves quotes out where it thinks they are not needed, and PostgreSQL then stores `CamelCase`
     as `camelcase`; so columns are found by their place.
     """
-    names = ["row_id", "begin_snapshot", "end_snapshot", *(column.name for column in columns)]
+    names = ["row_id", "begin_snapshot", "end_snapshot", *(f"c{place}" for place in range(len(columns)))]
     listed = sql.SQL(", ").join(map(sql.Identifier, names))
     return sql.SQL("{} AS t({})").format(db.name(name), listed)
+
+
+def inlined_fields(columns: Sequence[Column]) -> list[sql.Composable]:
+    """The columns of `inlined_source`, as `from_inlined_rows` wants them selected."""
+    casts = (inlined_select_cast(column) for column in columns)
+    return [
+        sql.Identifier(f"c{place}")
+        if cast is None
+        else sql.SQL("{}::{}").format(sql.Identifier(f"c{place}"), sql.SQL(cast))
+        for place, cast in enumerate(casts)
+    ]
 
 
 def _stored(scan: InlinedScan, request: Request) -> list[Column]:
@@ -57,12 +68,11 @@ def _stored(scan: InlinedScan, request: Request) -> list[Column]:
 def _select(
     db: Database, connection: Connection, plan: ScanPlan, scan: InlinedScan, request: Request
 ) -> psycopg.Cursor[tuple[Any, ...]]:
-    fields = [sql.Identifier("row_id"), sql.Identifier("begin_snapshot")]
-    selected: list[sql.Composable] = list(fields)
-    for column in _stored(scan, request):
-        cast = inlined_select_cast(column)
-        name = sql.Identifier(column.name)
-        selected.append(name if cast is None else sql.SQL("{}::{}").format(name, sql.SQL(cast)))
+    wanted = {column.id for column in _stored(scan, request)}
+    selected: list[sql.Composable] = [sql.Identifier("row_id"), sql.Identifier("begin_snapshot")]
+    for column, field in zip(scan.columns, inlined_fields(scan.columns), strict=True):
+        if column.id in wanted:
+            selected.append(field)
     query = sql.SQL(
         "SELECT {} FROM {} WHERE begin_snapshot <= %(at)s "
         "AND (end_snapshot IS NULL OR %(at)s < end_snapshot) ORDER BY row_id"

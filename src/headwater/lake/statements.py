@@ -26,7 +26,8 @@ def _insert_text(schema: str, table: str, columns: tuple[str, ...]) -> bytes:
         sql.SQL("INSERT INTO {} ({}) VALUES ({})")
         .format(
             sql.Identifier(schema, table),
-            sql.SQL(", ").join(map(sql.Identifier, columns)),
+            # A % in a name is a placeholder to psycopg unless it is doubled.
+            sql.SQL(", ").join(sql.Identifier(name.replace("%", "%%")) for name in columns),
             sql.SQL(", ").join([sql.Placeholder()] * len(columns)),
         )
         .as_bytes()
