@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headwater.errors import InvalidInputError
 from headwater.lake.model import Column
-from headwater.lake.types import AnyArray, arrow_field, arrow_schema, type_text
+from headwater.lake.types import AnyArray, arrow_field, arrow_schema, no_rows, type_text
 from headwater.storage.duckdb_codec import cursor
 
 
@@ -55,12 +55,14 @@ def rows_to_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) 
         names.update(dict.fromkeys(row))
     arrays = [_array(name, [row.get(name) for row in rows], known.get(name.lower())) for name in names]
     if not names:
-        return arrow_schema(columns, field_ids=False).empty_table()
+        return no_rows(arrow_schema(columns, field_ids=False))
     return pa.Table.from_arrays(arrays, names=list(names))
 
 
 def _array(name: str, values: list[Any], column: Column | None) -> AnyArray:
     """Values in the column's type or, where Arrow refuses that ("9.50" as a decimal), in their own."""
+    if column is not None and column.is_nested:
+        values = [_named(value, column) for value in values]
     kinds = [arrow_field(column, field_ids=False).type] if column is not None else []
     problem: Exception | None = None
     for kind in (*kinds, None):
@@ -73,6 +75,30 @@ def _array(name: str, values: list[Any], column: Column | None) -> AnyArray:
         detail=str(problem),
         column=name,
     )
+
+
+def _named(value: Any, column: Column) -> Any:
+    """A nested value with the names of fields as the table has them; Arrow would drop others silently."""
+    if value is None:
+        return None
+    if column.type == "struct" and isinstance(value, Mapping):
+        fields = {child.name.lower(): child for child in column.children}
+        for name in value:
+            if str(name).lower() not in fields:
+                raise InvalidInputError(
+                    f"A value of column {column.name!r} has a field {name!r} that the table has not.",
+                    hint="It has: " + ", ".join(child.name for child in column.children) + ".",
+                    column=column.name,
+                )
+        given = {fields[str(name).lower()].name: inner for name, inner in value.items()}
+        return {child.name: _named(given.get(child.name), child) for child in column.children}
+    if column.type == "list" and isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_named(inner, column.children[0]) for inner in value]
+    if column.type == "map" and isinstance(value, Mapping | Sequence):
+        key, item = column.children
+        pairs = value.items() if isinstance(value, Mapping) else value
+        return [(_named(k, key), _named(v, item)) for k, v in pairs]
+    return value
 
 
 def bad_expression(text: str, error: duckdb.Error) -> InvalidInputError:
