@@ -89,12 +89,13 @@ def _also_logged(*prefixes: str) -> Callable[[Catalog, Catalog], None]:
     return apply
 
 
-def _fields_keep_nullability(theirs: Catalog, ours: Catalog) -> None:
+def _nested_columns_stay_as_they_were(theirs: Catalog, ours: Catalog) -> None:
     mine = {(r["table_id"], r["column_id"], r["begin_snapshot"]): r for r in ours["ducklake_column"]}
     for row in theirs["ducklake_column"]:
         other = mine.get((row["table_id"], row["column_id"], row["begin_snapshot"]))
-        if other is not None and row["parent_column"] is not None and not row["nulls_allowed"]:
+        if other is not None and row["parent_column"] is not None:
             row["nulls_allowed"] = other["nulls_allowed"]
+        if other is not None and row["default_value"] == "NULL":
             row["default_value_type"] = other["default_value_type"]
 
 
@@ -160,10 +161,10 @@ ON_PURPOSE: dict[str, Difference] = {
         "others committed on the same file, but does notice a delete beside an insert.",
         _also_logged("inserted_into_table:"),
     ),
-    "field nullability": Difference(
-        "DuckDB marks a struct field that ALTER added or renamed as NOT NULL (and forgets that it is a "
-        "literal), yet stores NULL in it. Ours stays nullable.",
-        _fields_keep_nullability,
+    "nested columns": Difference(
+        "DuckDB marks a struct field that ALTER added or renamed as NOT NULL, yet stores NULL in it; ours is "
+        "nullable. And the type of a default that is not there is either '' or 'literal' after ALTER.",
+        _nested_columns_stay_as_they_were,
     ),
     "flushed file deletes": Difference(
         "A flush of deletes alone is logged as a flush too: readers of changes need to know, and DuckDB's "

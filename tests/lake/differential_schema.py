@@ -335,6 +335,8 @@ COLUMNS = [
             step("ALTER TABLE t ADD COLUMN s.z INTEGER", lambda tx: tx.add_column("t", ("s", "z"), "int32")),
             step("ALTER TABLE t RENAME COLUMN s.y TO w", lambda tx: tx.rename_column("t", ("s", "y"), "w")),
             step("ALTER TABLE t DROP COLUMN s.x", lambda tx: tx.drop_column("t", ("s", "x"))),
+            step("ALTER TABLE t RENAME COLUMN s TO r", lambda tx: tx.rename_column("t", "s", "r")),
+            step("ALTER TABLE t RENAME COLUMN r TO s", lambda tx: tx.rename_column("t", "r", "s")),
             step(
                 "ALTER TABLE t ADD COLUMN l.element.r VARCHAR",
                 lambda tx: tx.add_column("t", ("l", "element", "r"), "varchar"),
@@ -345,7 +347,7 @@ COLUMNS = [
                 "FROM range(20)",
             ),
         ],
-        differs=["field nullability"],
+        differs=["nested columns"],
     ),
     Case(
         "several alterations of one table in one transaction",
@@ -415,6 +417,18 @@ LAYOUT = [
                 "ALTER TABLE t SET SORTED BY (lower(b) DESC)",
                 lambda tx: tx.set_sort_by("t", ["lower(b) desc"]),
             ),
+        ],
+    ),
+    Case(
+        "sort columns renamed",
+        [
+            create("t", {"a": "INTEGER", "b": "VARCHAR", "s": "STRUCT(x INTEGER)"}),
+            step(
+                "ALTER TABLE t SET SORTED BY (lower(b) DESC, a)",
+                lambda tx: tx.set_sort_by("t", ["LOWER( b ) desc", "A"]),
+            ),
+            step("ALTER TABLE t RENAME COLUMN b TO c", lambda tx: tx.rename_column("t", "b", "c")),
+            step('ALTER TABLE t RENAME COLUMN a TO "a b"', lambda tx: tx.rename_column("t", "a", "a b")),
         ],
     ),
     Case(
