@@ -18,6 +18,7 @@ from headwater.lake.model import Table
 
 FILES = 10_000
 ROWS_PER_FILE = 100_000
+BEST_OF = 3
 TARGET = 2.0
 PRUNED_TARGET = 1 / 3
 COLUMNS = {
@@ -129,7 +130,7 @@ def _prepare(environment: Environment) -> tuple[Place, Lake]:
 
 def run(environment: Environment) -> Iterator[Result]:
     place, lake = _prepare(environment)
-    rounds = environment.rounds(60)
+    rounds = environment.rounds(25)
     yield from _measured(place, lake, "plain", LIST_FILES, rounds)
     yield from _measured(place, lake, "detailed", LIST_FILES_WITH_DETAILS, rounds)
     yield from _by_partition(lake, rounds)
@@ -151,6 +152,7 @@ def _measured(place: Place, lake: Lake, name: str, query: str, rounds: int) -> I
             ],
             rounds,
             warm_up=3,
+            best_of=BEST_OF,
         )
     session.close()
     what = f"plan a scan of {FILES:,} files"
@@ -165,7 +167,7 @@ def _by_partition(lake: Lake, rounds: int) -> Iterator[Result]:
     where = "day = DATE '2010-03-04'"
     _check(lake, "detailed", where)
     pruned, alone = in_turns(
-        [lambda: lake.scan("detailed", where=where), lambda: lake.scan("detailed")], rounds
+        [lambda: lake.scan("detailed", where=where), lambda: lake.scan("detailed")], rounds, best_of=BEST_OF
     )
     yield Result(
         f"plan a scan of {FILES:,} files: one left, by its partition value",
