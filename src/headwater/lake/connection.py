@@ -136,7 +136,7 @@ class Database:
         )
         try:
             return retry(attempt)
-        except CONNECTION_LOST as error:
+        except (*CONNECTION_LOST, psycopg.errors.InsufficientPrivilege) as error:
             raise self.explain(error) from None
 
     def check(self) -> None:
@@ -166,7 +166,13 @@ class Database:
                 detail=text,
                 hint="Check that the server runs and that host and port are right.",
             )
-        return CatalogError(f"PostgreSQL refused a statement ({self.shown}).", detail=text)
+        return CatalogError(
+            f"PostgreSQL refused a statement ({self.shown}).",
+            detail=text,
+            hint="Grant the user what is missing."
+            if isinstance(error, psycopg.errors.InsufficientPrivilege)
+            else None,
+        )
 
     def close(self) -> None:
         """Close this process's idle connections."""
