@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,6 +23,7 @@ from headwater.lake.model import Column, PartitionSpec, SchemaInfo, Table, View
 from headwater.lake.type_text import column_from_text
 from headwater.lake.types import can_widen, columns_from_arrow, type_text
 from headwater.lake.values import DefaultText, default_text
+from headwater.lake.whole import WholeOperations, whole
 from headwater.typedefs import ColumnPath, TableName
 
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -36,7 +37,7 @@ class SqlExpression(str):
     """A default that is computed for each row, such as `SqlExpression("now()")`."""
 
 
-class SchemaOperations(ABC):
+class SchemaOperations(WholeOperations):
     """Changes to what exists. Mixed into `Transaction`."""
 
     @property
@@ -47,6 +48,7 @@ class SchemaOperations(ABC):
 
     # -- schemas ------------------------------------------------------------------------------
 
+    @whole
     def create_schema(self, name: str, *, if_not_exists: bool = False) -> None:
         """Create a schema."""
         if self.already_applied:
@@ -67,6 +69,7 @@ class SchemaOperations(ABC):
             begin_snapshot=-1,
         )
 
+    @whole
     def drop_schema(self, name: str, *, cascade: bool = False, if_exists: bool = False) -> None:
         """Drop a schema; with `cascade` everything in it too."""
         if self.already_applied or (if_exists and name.lower() not in self._draft.schemas):
@@ -89,6 +92,7 @@ class SchemaOperations(ABC):
 
     # -- tables -------------------------------------------------------------------------------
 
+    @whole
     def create_table(
         self,
         name: TableName | str,
@@ -143,6 +147,7 @@ class SchemaOperations(ABC):
         if sort_fields := tuple(sort_by):
             self.set_sort_by(wanted, sort_fields)
 
+    @whole
     def drop_table(self, name: TableName | str, *, if_exists: bool = False) -> None:
         """Drop a table; older snapshots still have it."""
         if self.already_applied:
@@ -152,6 +157,7 @@ class SchemaOperations(ABC):
         found = self._draft.state.table(name)
         self._discard(found, self._draft.remove_table(found))
 
+    @whole
     def rename_table(self, name: TableName | str, new_name: str) -> None:
         """Give a table another name in the same schema; files stay where they are."""
         if self.already_applied:
@@ -166,6 +172,7 @@ class SchemaOperations(ABC):
 
     # -- columns ------------------------------------------------------------------------------
 
+    @whole
     def add_column(
         self,
         table: TableName | str,
@@ -214,6 +221,7 @@ class SchemaOperations(ABC):
             )
         self._replace_children(found, path[:-1], (*siblings, new))
 
+    @whole
     def drop_column(self, table: TableName | str, column: ColumnPath, *, if_exists: bool = False) -> None:
         """Drop a column, or a field of a struct; older snapshots still have it."""
         if self.already_applied:
@@ -246,6 +254,7 @@ class SchemaOperations(ABC):
             )
         self._replace_children(found, path[:-1], tuple(c for c in siblings if c.id != target.id))
 
+    @whole
     def rename_column(self, table: TableName | str, column: ColumnPath, new_name: str) -> None:
         """Rename a column, or a field of a struct."""
         if self.already_applied:
@@ -264,6 +273,7 @@ class SchemaOperations(ABC):
         if not path[:-1]:
             check_columns(renamed.name, renamed.columns, self._inlining_limit(found.schema_id, found.id) > 0)
 
+    @whole
     def widen_column(self, table: TableName | str, column: ColumnPath, type: str) -> None:
         """Change a column's type to a wider one that loses nothing (int32 → int64, float32 → float64)."""
         if self.already_applied:
@@ -281,6 +291,7 @@ class SchemaOperations(ABC):
             )
         self._replace_column(found, path, replace(target, type=new_type))
 
+    @whole
     def set_default(self, table: TableName | str, column: ColumnPath, default: Any) -> None:
         """Set the default for rows written from now on; None removes it."""
         if self.already_applied:
@@ -293,6 +304,7 @@ class SchemaOperations(ABC):
             replace(target, default_value=stored.default_value, default_type=stored.default_type),
         )
 
+    @whole
     def set_not_null(self, table: TableName | str, column: ColumnPath) -> None:
         """Refuse NULL in a column from now on; an error if it already holds one."""
         if self.already_applied:
@@ -306,6 +318,7 @@ class SchemaOperations(ABC):
         self._draft.null_checked.add(found.id)
         self._replace_column(found, path, replace(target, nulls_allowed=False))
 
+    @whole
     def drop_not_null(self, table: TableName | str, column: ColumnPath) -> None:
         """Allow NULL in a column."""
         if self.already_applied:
@@ -315,6 +328,7 @@ class SchemaOperations(ABC):
 
     # -- layout, tags -------------------------------------------------------------------------
 
+    @whole
     def set_partition_by(self, table: TableName | str, fields: Iterable[str]) -> None:
         """Split files written from now on by these keys; an empty list ends partitioning."""
         if self.already_applied:
@@ -327,6 +341,7 @@ class SchemaOperations(ABC):
             return
         self._draft.put_table(replace(found, partition=PartitionSpec(self._draft.new_id(), parsed)))
 
+    @whole
     def set_sort_by(self, table: TableName | str, fields: Iterable[str]) -> None:
         """Sort files written from now on; an empty list ends sorting."""
         if self.already_applied:
@@ -343,6 +358,7 @@ class SchemaOperations(ABC):
         """Set or, with None, clear the comment of a table, a view or a column."""
         self.set_tag(name, "comment", comment, column=column)
 
+    @whole
     def set_tag(
         self, name: TableName | str, tag: str, value: str | None, *, column: ColumnPath | None = None
     ) -> None:
@@ -361,6 +377,7 @@ class SchemaOperations(ABC):
 
     # -- views --------------------------------------------------------------------------------
 
+    @whole
     def create_view(
         self,
         name: TableName | str,
@@ -399,12 +416,14 @@ class SchemaOperations(ABC):
             )
         )
 
+    @whole
     def drop_view(self, name: TableName | str, *, if_exists: bool = False) -> None:
         """Drop a view."""
         if self.already_applied or (if_exists and self._draft.state.find_view(name) is None):
             return
         del self._draft.views[key(self._draft.state.view(name).name)]
 
+    @whole
     def rename_view(self, name: TableName | str, new_name: str) -> None:
         """Give a view another name in the same schema."""
         if self.already_applied:
@@ -419,6 +438,7 @@ class SchemaOperations(ABC):
 
     # -- options ------------------------------------------------------------------------------
 
+    @whole
     def set_option(
         self,
         name: str,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
@@ -32,6 +32,7 @@ from headwater.lake.scan import FileScan, InlinedScan, ScanPlan, plan_scan
 from headwater.lake.staging import Stager
 from headwater.lake.types import arrow_schema, no_rows
 from headwater.lake.values import can_inline
+from headwater.lake.whole import WholeOperations, whole
 from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Located:
         )
 
 
-class DataOperations(ABC):
+class DataOperations(WholeOperations):
     """Changes to rows. Mixed into `Transaction`."""
 
     _context: LakeContext
@@ -84,6 +85,7 @@ class DataOperations(ABC):
 
     # -- writing ------------------------------------------------------------------------------------
 
+    @whole
     def append(self, table: TableName | str, rows: Rows) -> int:
         """Add rows; columns are matched by name, missing ones get their default. Returns their number.
 
@@ -96,6 +98,7 @@ class DataOperations(ABC):
             return self._append_stream(found, rows)
         return self._add(found, align_input(_as_table(rows, found), found.columns))
 
+    @whole
     def add_files(self, table: TableName | str, files: Iterable[StagedFile]) -> int:
         """Add files that are stored already, in the table's folder or anywhere else. Returns their rows."""
         if self.already_applied:
@@ -105,6 +108,7 @@ class DataOperations(ABC):
         self._draft.rows(found).files += map(NewFile, listed)
         return sum(file.record_count for file in listed)
 
+    @whole
     def truncate(self, table: TableName | str) -> None:
         """Remove every row, without reading any."""
         if self.already_applied:
@@ -121,6 +125,7 @@ class DataOperations(ABC):
             data.ended_files = {scan.file.id for scan in plan.files}
             data.truncated = True
 
+    @whole
     def delete(self, table: TableName | str, where: str | None = None) -> int:
         """Remove the rows that meet a condition (all without one). Returns how many there were."""
         if self.already_applied:
@@ -132,6 +137,7 @@ class DataOperations(ABC):
             self._remove(found, located)
         return count
 
+    @whole
     def update(self, table: TableName | str, set: Mapping[str, Any], where: str | None = None) -> int:
         """Change columns of the rows that meet a condition; rows keep their ids. Returns their number.
 
@@ -158,6 +164,7 @@ class DataOperations(ABC):
         self._add_replacements(found, waiting, count)
         return count
 
+    @whole
     def flush_inlined(self, table: TableName | str) -> int:
         """Write rows and deletes kept in the catalog to Parquet files. Returns how many there were."""
         if self.already_applied:

@@ -7,7 +7,7 @@ one row each, and running them again on a newer snapshot needs no replay.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +113,29 @@ class TableData:
         """Does it take rows away?"""
         return bool(self.deletes or self.inlined_deletes or self.ended_files or self.truncated)
 
+    def copy(self) -> TableData:
+        """A copy that further operations do not change."""
+        return replace(
+            self,
+            files=[replace(new) for new in self.files],
+            inlined=list(self.inlined),
+            deletes=dict(self.deletes),
+            inlined_deletes={name: set(row_ids) for name, row_ids in self.inlined_deletes.items()},
+            ended_files=set(self.ended_files),
+        )
+
+
+@dataclass(frozen=True)
+class SavePoint:
+    """What a draft was before an operation."""
+
+    schemas: dict[str, SchemaInfo]
+    tables: dict[tuple[str, str], Table]
+    views: dict[tuple[str, str], View]
+    data: dict[int, TableData]
+    options: list[OptionChange]
+    null_checked: set[int]
+
 
 @dataclass(frozen=True, slots=True)
 class OptionChange:
@@ -151,6 +174,25 @@ class Draft:
     def rows(self, table: Table) -> TableData:
         """The row changes of that table, to add to."""
         return self.data.setdefault(table.id, TableData())
+
+    def save(self) -> SavePoint:
+        """Remember everything as it is now."""
+        return SavePoint(
+            dict(self.schemas),
+            dict(self.tables),
+            dict(self.views),
+            {table_id: data.copy() for table_id, data in self.data.items()},
+            list(self.options),
+            set(self.null_checked),
+        )
+
+    def restore(self, saved: SavePoint) -> list[tuple[Table | None, StagedFile]]:
+        """Be as at the save point again; returns the files that were stored since, in vain."""
+        now = list(self.staged_files())
+        self.schemas, self.tables, self.views = saved.schemas, saved.tables, saved.views
+        self.data, self.options, self.null_checked = saved.data, saved.options, saved.null_checked
+        known = {id(file) for _, file in self.staged_files()}
+        return [(table, file) for table, file in now if id(file) not in known]
 
     def put_table(self, table: Table) -> Table:
         """Add a table, or replace the one of that name."""

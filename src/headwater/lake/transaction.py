@@ -9,7 +9,8 @@ tx.snapshot_id
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -26,7 +27,7 @@ from headwater.lake.connection import Connection, Database
 from headwater.lake.ddl import SchemaOperations
 from headwater.lake.dml import DataOperations
 from headwater.lake.draft import Draft, NewFile
-from headwater.lake.model import Column, Table
+from headwater.lake.model import Column, StagedFile, Table
 from headwater.lake.options import LakeOptions, load_options
 from headwater.lake.own import applied_snapshot, ensure_own_tables
 from headwater.lake.prepared import inlining_limit
@@ -63,6 +64,9 @@ class Transaction(SchemaOperations, DataOperations):
         self._compression = compression
         self._joins: list[Join] = []
         self._finished = False
+        self._depth = 0
+        self._waste: list[tuple[Table, StagedFile]] = []
+        """Files that operations under way no longer need."""
         self._commit: Commit | None = None
         self.already_applied = False
         self.snapshot_id: SnapshotId | None = None
@@ -174,8 +178,31 @@ class Transaction(SchemaOperations, DataOperations):
 
     # -- what the operations need -----------------------------------------------------------------
 
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        if self.already_applied:
+            yield
+            return
+        draft = self._draft
+        saved, waste = draft.save(), len(self._waste)
+        self._depth += 1
+        try:
+            yield
+        except BaseException:
+            for table, file in draft.restore(saved):
+                if table is not None:
+                    self._stager.discard(table, [file])
+            del self._waste[waste:]
+            raise
+        finally:
+            self._depth -= 1
+        while self._waste and not self._depth:
+            table, file = self._waste.pop()
+            self._stager.discard(table, [file])
+
     def _discard(self, table: Table, files: Iterable[NewFile]) -> None:
-        self._stager.discard(table, [new.staged for new in files])
+        # Not yet: the operation may fail after this and leave everything as it was.
+        self._waste += [(table, new.staged) for new in files]
 
     def _inlining_limit(self, schema_id: int | None, table_id: int | None) -> int:
         return inlining_limit(self._options, schema_id, table_id)
