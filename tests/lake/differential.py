@@ -128,6 +128,15 @@ def _bounds_are_kept(theirs: Catalog, ours: Catalog) -> None:
                 row["min_value"], row["max_value"] = other["min_value"], other["max_value"]
 
 
+def _rows_without_bounds_are_removed(theirs: Catalog, ours: Catalog) -> None:
+    mine = {(row["table_id"], row["column_id"]) for row in ours["ducklake_table_column_stats"]}
+    theirs["ducklake_table_column_stats"] = [
+        row
+        for row in theirs["ducklake_table_column_stats"]
+        if (row["table_id"], row["column_id"]) in mine or not row["contains_null"]
+    ]
+
+
 def _flushed_deletes_state_their_last_snapshot(theirs: Catalog, ours: Catalog) -> None:
     mine = {row["delete_file_id"]: row for row in ours["ducklake_delete_file"]}
     for row in theirs["ducklake_delete_file"]:
@@ -170,6 +179,12 @@ ON_PURPOSE: dict[str, Difference] = {
         "A flush of deletes alone is logged as a flush too: readers of changes need to know, and DuckDB's "
         "inlined deletes conflict with it.",
         _also_logged("inline_flush:"),
+    ),
+    "values after NULL": Difference(
+        "The statistics of a column without bounds are removed when values come: it may have held nothing "
+        "but NULL, or DuckDB lost the bounds (of a first insert whose first file is all NULL), and then the "
+        "new values' bounds, which DuckDB takes, hide the older values.",
+        _rows_without_bounds_are_removed,
     ),
     "lost bounds": Difference(
         "Where new values have no bounds (nothing but NaN, or 256 bytes without an ASCII character), DuckDB "

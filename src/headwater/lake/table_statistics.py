@@ -89,9 +89,11 @@ def merge_column_stats(
     low, high = existing.min_value, existing.max_value
     if new.value_count:
         if low is None and high is None:
-            if bounded and not existing.contains_null and not existing.contains_nan:
+            # Nothing but NULL so far, or DuckDB lost the bounds: it does when the first file of a table's
+            # first insert is all NULL in that column and the others are not. The new values' bounds alone
+            # would then hide the older ones.
+            if bounded:
                 return None
-            low, high = (new.min_value, new.max_value) if bounded else (None, None)
         else:
             low = _outer(low, new.min_value, type_, want_less=True)
             high = _outer(high, new.max_value, type_, want_less=False)
