@@ -102,6 +102,8 @@ class SchemaRows:
     What an inlined table holds is read by the columns of its schema version, so that even a field renamed
     inside a struct needs a new one.
     """
+    retyped: bool = False
+    """Some column changed its type."""
 
 
 def schema_rows(db: Database, draft: Draft, numbers: Numbers) -> SchemaRows:
@@ -270,6 +272,7 @@ def _columns(
         _COLUMN_FIELDS,
         [(column_id, at, table_id, column_id, *_stored(*new[column_id])) for column_id in changed],
     )
+    rows.retyped |= any(i in old and old[i][0].type != new[i][0].type for i in changed)
     doubled = [i for i in changed if i in old and (old[i][0].type, new[i][0].type) == ("float32", "float64")]
     rows.statements += _doubled_bounds(db, table_id, doubled)
     tagged = False
@@ -299,10 +302,14 @@ def _columns(
 def _doubled_bounds(db: Database, table_id: int, column_ids: list[int]) -> list[Statement]:
     """Bounds of floats that become doubles: `1.1` was short for 1.10000002384, and no longer is.
 
-    DuckDB leaves them, and then prunes files that hold what it looks for.
+    DuckDB leaves them, and then prunes files that hold what it looks for. Bounds only move outwards, because
+    older snapshots, where the column is a float, are read with the same ones.
     """
-    bound = "CASE WHEN {0} ~ '^-?[0-9.]+(e[+-]?[0-9]+)?$' THEN {0}::float4::float8::text ELSE {0} END"
-    low, high = bound.format("min_value"), bound.format("max_value")
+    bound = (
+        "CASE WHEN {0} ~ '^-?[0-9.]+(e[+-]?[0-9]+)?$' AND {0}::float4::float8 {1} {0}::float8 "
+        "THEN {0}::float4::float8::text ELSE {0} END"
+    )
+    low, high = bound.format("min_value", "<"), bound.format("max_value", ">")
     statements: list[Statement] = []
     for name in ("ducklake_file_column_stats", "ducklake_table_column_stats") if column_ids else ():
         update = sql.SQL(
