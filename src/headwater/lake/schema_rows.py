@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from psycopg import sql
-
 from headwater.lake.changes import Change
 from headwater.lake.connection import Database
 from headwater.lake.draft import Draft
 from headwater.lake.model import Column, Table, View
-from headwater.lake.statements import Statement, end, insert, statement
+from headwater.lake.statements import Statement, end, insert
 
 _COLUMN_FIELDS = (
     "column_id",
@@ -273,8 +271,6 @@ def _columns(
         [(column_id, at, table_id, column_id, *_stored(*new[column_id])) for column_id in changed],
     )
     rows.retyped |= any(i in old and old[i][0].type != new[i][0].type for i in changed)
-    doubled = [i for i in changed if i in old and (old[i][0].type, new[i][0].type) == ("float32", "float64")]
-    rows.statements += _doubled_bounds(db, table_id, doubled)
     tagged = False
     for column_id, (column, _) in new.items():
         before = old[column_id][0].tags if column_id in old else {}
@@ -297,27 +293,6 @@ def _columns(
     elif tagged and old:
         rows.changes.append(Change("altered_table", table_id))
     return bool(changed or ended)
-
-
-def _doubled_bounds(db: Database, table_id: int, column_ids: list[int]) -> list[Statement]:
-    """Bounds of floats that become doubles: `1.1` was short for 1.10000002384, and no longer is.
-
-    DuckDB leaves them, and then prunes files that hold what it looks for. Bounds only move outwards, because
-    older snapshots, where the column is a float, are read with the same ones.
-    """
-    bound = (
-        "CASE WHEN {0} ~ '^-?[0-9.]+(e[+-]?[0-9]+)?$' AND {0}::float4::float8 {1} {0}::float8 "
-        "THEN {0}::float4::float8::text ELSE {0} END"
-    )
-    low, high = bound.format("min_value", "<"), bound.format("max_value", ">")
-    statements: list[Statement] = []
-    for name in ("ducklake_file_column_stats", "ducklake_table_column_stats") if column_ids else ():
-        update = sql.SQL(
-            f"UPDATE {{}} SET min_value = {low}, max_value = {high} "
-            "WHERE table_id = %s AND column_id = ANY(%s)"
-        )
-        statements += statement(update.format(db.name(name)), (table_id, column_ids))
-    return statements
 
 
 def _partition(db: Database, rows: SchemaRows, numbers: Numbers, old: Table | None, new: Table) -> bool:
