@@ -22,7 +22,8 @@ from psycopg import sql
 from psycopg.rows import dict_row
 
 from headwater.lake.lake import Lake
-from headwater.lake.transaction import Transaction
+from headwater.lake.writing.transaction import Transaction
+from headwater.typedefs import TableName
 from tests.support import extension, literal
 
 # --- what may differ --------------------------------------------------------------------------------------
@@ -55,6 +56,8 @@ RANDOM_TEXT: dict[str, str] = {
     rf"^{_UUID}/": "*/",  # folders of tables and schemas whose name is no safe folder name
     rf"(?<=/){_UUID}/": "*/",
 }
+
+_TIME_IN_UTC = re.compile(r"^(\d\d:\d\d:\d\d(?:\.\d+)?)\+00$")
 
 Catalog = dict[str, list[dict[str, Any]]]
 
@@ -99,6 +102,13 @@ def _nested_columns_stay_as_they_were(theirs: Catalog, ours: Catalog) -> None:
             row["default_value_type"] = other["default_value_type"]
 
 
+def _floats_become_doubles(theirs: Catalog, ours: Catalog) -> None:
+    for row in (*ours["ducklake_file_column_stats"], *ours["ducklake_table_column_stats"]):
+        for bound in ("min_value", "max_value"):
+            if row[bound] == "1.100000023841858":
+                row[bound] = "1.1"
+
+
 def _minus_zero_is_zero(theirs: Catalog, ours: Catalog) -> None:
     for row in (*theirs["ducklake_file_column_stats"], *theirs["ducklake_table_column_stats"]):
         for bound in ("min_value", "max_value"):
@@ -135,6 +145,14 @@ def _rows_without_bounds_are_removed(theirs: Catalog, ours: Catalog) -> None:
         for row in theirs["ducklake_table_column_stats"]
         if (row["table_id"], row["column_id"]) in mine or not row["contains_null"]
     ]
+
+
+def _counter_moves(theirs: Catalog, ours: Catalog) -> None:
+    known = {row["snapshot_id"]: row for row in theirs["ducklake_snapshot"]}
+    for row in ours["ducklake_snapshot"]:
+        other = known.get(row["snapshot_id"])
+        if other is not None and row["next_file_id"] > other["next_file_id"]:
+            other["next_file_id"] = row["next_file_id"]
 
 
 def _flushed_deletes_state_their_last_snapshot(theirs: Catalog, ours: Catalog) -> None:
@@ -186,10 +204,20 @@ ON_PURPOSE: dict[str, Difference] = {
         "new values' bounds, which DuckDB takes, hide the older values.",
         _rows_without_bounds_are_removed,
     ),
+    "retyped": Difference(
+        "Changing a column's type also moves next_file_id: DuckDB sessions keep statistics until it moves, in "
+        "the type the column had, and die of an internal error when they compare them with another.",
+        _counter_moves,
+    ),
     "lost bounds": Difference(
         "Where new values have no bounds (nothing but NaN, or 256 bytes without an ASCII character), DuckDB "
         "forgets the bounds of the table's column, and then takes it for all NULL. Ours keeps bounds.",
         _bounds_are_kept,
+    ),
+    "floats": Difference(
+        "A FLOAT of 1.1 that became a DOUBLE is 1.100000023841858. DuckDB leaves the bounds at 1.1, and a "
+        "filter by the value it shows finds nothing; ours follow.",
+        _floats_become_doubles,
     ),
     "minus zero": Difference(
         "Minus zero equals zero, but as text it does not: ours is written as zero.",
@@ -398,25 +426,41 @@ class Pair:
                 seen.add(name)
         return differences(theirs, ours), seen
 
-    def rows(self) -> tuple[dict[Any, Any], dict[Any, Any]]:
-        """All rows of all tables at all snapshots as DuckDB reads them: its own lake's, and ours."""
+    def rows(self) -> list[dict[Any, Any]]:
+        """All rows of all tables at all snapshots: each lake as DuckDB reads it, then as we read it."""
         attach(self.session, "ours", self.ours, self.lake.data_path)
+        theirs = Lake.open(self.theirs)
         places = [
             (snapshot.id, table.name)
             for snapshot in self.lake.snapshots()
             for table in self.lake.state(snapshot.id).tables.values()
         ]
-        theirs, ours = (
-            {(at, *name): self._read(alias, name, at) for at, name in places} for alias in ("lake", "ours")
-        )
-        return theirs, ours
+        found = [
+            {
+                (at, *name): self._read(
+                    f"COLUMNS(*)::VARCHAR FROM {alias}.{_quoted(name)} AT (VERSION => {at})"
+                )
+                for at, name in places
+            }
+            for alias in ("lake", "ours")
+        ]
+        for lake in (theirs, self.lake):
+            found.append({})
+            for at, name in places:
+                rows = lake.read(name, at, hidden=["rowid"])
+                self.session.register("rows_read", rows)
+                found[-1][at, *name] = self._read("COLUMNS(* EXCLUDE (rowid))::VARCHAR FROM rows_read")
+        theirs.close()
+        return found
 
-    def _read(self, alias: str, name: tuple[str, str], at: int) -> Any:
-        schema, table = (part.replace('"', '""') for part in name)
-        return self.session.execute(
-            f'SELECT rowid, COLUMNS(*)::VARCHAR FROM {alias}."{schema}"."{table}" '
-            f"AT (VERSION => {at}) ORDER BY ALL"
-        ).fetchall()
+    def _read(self, rest: str) -> Any:
+        rows = self.session.execute(f"SELECT rowid, {rest} ORDER BY ALL").fetchall()
+        # Arrow has no time with a zone; ours is in UTC.
+        return [tuple(_TIME_IN_UTC.sub(r"\1", v) if isinstance(v, str) else v for v in row) for row in rows]
+
+
+def _quoted(name: TableName) -> str:
+    return ".".join('"' + part.replace('"', '""') + '"' for part in name)
 
 
 def attach(session: Any, alias: str, dsn: str, data_path: str | Path) -> None:
