@@ -55,14 +55,16 @@ class Result:
         }
 
 
-def seconds(work: Work) -> float:
+def seconds(work: Work, best_of: int = 1) -> float:
     """How long one run takes. Garbage of what ran before is collected first, on nobody's account."""
     gc.collect()
-    start = time.perf_counter()
-    result = work()
-    elapsed = time.perf_counter() - start
-    del result
-    return elapsed
+    taken = []
+    for _ in range(best_of):
+        start = time.perf_counter()
+        result = work()
+        taken.append(time.perf_counter() - start)
+        del result
+    return min(taken)
 
 
 def in_turns(
@@ -78,7 +80,7 @@ def in_turns(
         order = list(range(len(works)))
         shift = number % len(works)
         for place in order[shift:] + order[:shift]:
-            elapsed = min(seconds(works[place]) for _ in range(best_of))
+            elapsed = seconds(works[place], best_of)
             if number >= 0:
                 found[place].append(elapsed)
     return [tuple(times) for times in found]

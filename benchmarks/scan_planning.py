@@ -18,7 +18,7 @@ from headwater.lake.model import Table
 
 FILES = 10_000
 ROWS_PER_FILE = 100_000
-BEST_OF = 3
+BEST_OF = 7
 TARGET = 2.0
 PRUNED_TARGET = 1 / 3
 COLUMNS = {
@@ -130,7 +130,7 @@ def _prepare(environment: Environment) -> tuple[Place, Lake]:
 
 def run(environment: Environment) -> Iterator[Result]:
     place, lake = _prepare(environment)
-    rounds = environment.rounds(25)
+    rounds = environment.rounds(15)
     yield from _measured(place, lake, "plain", LIST_FILES, rounds)
     yield from _measured(place, lake, "detailed", LIST_FILES_WITH_DETAILS, rounds)
     yield from _by_partition(lake, rounds)

@@ -58,9 +58,7 @@ def catalog_rows(dsn: str, table: str, schema: str = "public") -> list[dict[str,
     """All rows of one catalog table, as dictionaries."""
     with psycopg.connect(dsn) as connection:
         cursor = connection.cursor(row_factory=psycopg.rows.dict_row)
-        return cursor.execute(
-            sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, table))
-        ).fetchall()
+        return cursor.execute(sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, table))).fetchall()
 
 
 def catalog_tables(dsn: str, schema: str = "public") -> list[str]:

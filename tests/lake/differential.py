@@ -153,6 +153,10 @@ def _counter_moves(theirs: Catalog, ours: Catalog) -> None:
         other = known.get(row["snapshot_id"])
         if other is not None and row["next_file_id"] > other["next_file_id"]:
             other["next_file_id"] = row["next_file_id"]
+    numbers = [sorted(row["data_file_id"] for row in c["ducklake_data_file"]) for c in (ours, theirs)]
+    renumbered = dict(zip(*numbers, strict=False))
+    for row in (*ours["ducklake_data_file"], *ours["ducklake_file_column_stats"]):
+        row["data_file_id"] = renumbered.get(row["data_file_id"], row["data_file_id"])
 
 
 def _flushed_deletes_state_their_last_snapshot(theirs: Catalog, ours: Catalog) -> None:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.lake import commit as commit_module
 from headwater.lake.lake import Lake
-from headwater.lake.staging import Stager
+from headwater.lake.writing import commit as commit_module
+from headwater.lake.writing.staging import Stager
 
 
 def die(*_: Any, **__: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from headwater.lake.format.types import type_text
 from headwater.lake.model import Column, ColumnStats
-from headwater.lake.types import type_text
 from tests.support import extension, literal
 
 

@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from headwater.lake.format.texts import TICKS, plain_array
+from headwater.lake.format.type_text import column_from_text
+from headwater.lake.format.types import arrow_schema, decimal_parts
 from headwater.lake.model import Column
-from headwater.lake.texts import TICKS, plain_array
-from headwater.lake.type_text import column_from_text
-from headwater.lake.types import arrow_schema, decimal_parts
 
 SCALAR_TEXTS = (
     "boolean", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "int128", "uint128",
@@ -96,7 +96,7 @@ def plain(rng: random.Random, type_: str, *, nan: bool = True) -> Any:
 
 def array(rng: random.Random, column: Column, length: int, nulls: float = 0.2, *, nan: bool = True) -> Any:
     """A random Arrow array of a column's type."""
-    from headwater.lake.types import arrow_type
+    from headwater.lake.format.types import arrow_type
 
     empty = [rng.random() < nulls for _ in range(length)]
     if not column.is_nested:

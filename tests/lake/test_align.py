@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import InvalidInputError
-from headwater.lake.conform import align_input
+from headwater.lake.format.conform import align_input
+from headwater.lake.format.type_text import column_from_text
+from headwater.lake.format.types import arrow_schema
 from headwater.lake.model import Column
-from headwater.lake.type_text import column_from_text
-from headwater.lake.types import arrow_schema
 from tests.lake.random_data import NESTED_TEXTS, SCALAR_TEXTS, columns, table
 
 

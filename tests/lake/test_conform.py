@@ -12,10 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import CorruptFileError
-from headwater.lake.conform import NameMapping, conform, hive_values, name_mapping
+from headwater.lake.format.conform import NameMapping, conform, hive_values, name_mapping
+from headwater.lake.format.type_text import column_from_text
+from headwater.lake.format.types import arrow_schema
 from headwater.lake.model import Column
-from headwater.lake.type_text import column_from_text
-from headwater.lake.types import arrow_schema
 from tests.lake.oracle import Oracle
 from tests.lake.random_data import NESTED_TEXTS, SCALAR_TEXTS, columns, table
 
@@ -49,7 +49,7 @@ def as_text(data: pa.Table, cols: tuple[Column, ...]) -> list[tuple[Any, ...]]:
     """Every row as DuckDB prints it."""
     import duckdb
 
-    from headwater.lake.types import type_text
+    from headwater.lake.format.types import type_text
 
     with duckdb.connect() as duck:
         duck.execute("SET TimeZone = 'UTC'")

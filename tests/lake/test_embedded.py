@@ -19,7 +19,8 @@ import psycopg
 import pytest
 
 from headwater.errors import EmbeddedServerError
-from headwater.lake import embedded_accounts, embedded_cluster
+from headwater.lake.embedded import accounts as embedded_accounts
+from headwater.lake.embedded import cluster as embedded_cluster
 from headwater.lake.embedded import open_server
 from tests.lake.embedded_help import (
     Open,
@@ -641,7 +642,7 @@ def test_a_damaged_pointer_never_leads_to_an_empty_database(folder: Path) -> Non
 
 def test_waiting_for_another_process_ends_with_the_timeout(folder: Path) -> None:
     code = """
-from headwater.lake.embedded_locks import locked
+from headwater.lake.embedded.locks import locked
 with locked(Path(sys.argv[1]) / "lock", time.monotonic()): say("held"); input()
 """
     other = python(code, folder)

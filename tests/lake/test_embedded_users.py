@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import EmbeddedServerError
-from headwater.lake import embedded_accounts
+from headwater.lake.embedded import accounts as embedded_accounts
 from headwater.lake.embedded import open_server
 from tests.lake.embedded_help import (
     PRELUDE,
@@ -192,7 +192,7 @@ def root_without_namespaces(code: str, *arguments: object) -> str:
 
 BECOMING = (
     """
-from headwater.lake import embedded_accounts
+from headwater.lake.embedded import accounts as embedded_accounts
 embedded_accounts.SHARED_STATE = Path(sys.argv[2])
 s = open_server(Path(sys.argv[1]))
 import psutil

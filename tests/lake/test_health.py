@@ -15,7 +15,7 @@ import pytest
 from psycopg import conninfo, sql
 
 from headwater.lake.embedded import EmbeddedServer
-from headwater.lake.health import PROBLEMS, Finding, check_health, examine
+from headwater.lake.health.check import PROBLEMS, Finding, check_health, examine
 from headwater.lake.lake import Lake
 from tests.servers import S3Server
 from tests.storage.places import s3_options

@@ -380,7 +380,7 @@ def test_an_unknown_codec_is_a_warning_and_snappy(lake: Lake, caplog: pytest.Log
 
 
 def test_floats_that_became_doubles_are_still_found(lake: Lake) -> None:
-    """DuckDB 1.5.5 compares them as floats inside files and loses rows, whatever the statistics say; we do not."""
+    """DuckDB 1.5.5 compares them as floats inside files and loses rows; we do not."""
     with lake.transaction() as tx:
         tx.create_table("t", {"f": "float32"})
         tx.append("t", pa.table({"f": [1.1] * 20}))

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import InvalidInputError, UnsupportedError
-from headwater.lake.buckets import bucket_numbers
+from headwater.lake.format.buckets import bucket_numbers
+from headwater.lake.format.partitions import hive_path, split_by_partition, transformed_text
+from headwater.lake.format.texts import plain_array
+from headwater.lake.format.type_text import column_from_text
+from headwater.lake.format.types import arrow_schema
 from headwater.lake.model import Column, PartitionField
-from headwater.lake.partitions import hive_path, split_by_partition, transformed_text
-from headwater.lake.texts import plain_array
-from headwater.lake.type_text import column_from_text
-from headwater.lake.types import arrow_schema
 from tests.lake.oracle import Oracle
 from tests.lake.random_data import SCALAR_TEXTS, array, columns, table
 

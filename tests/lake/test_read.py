@@ -18,8 +18,8 @@ from headwater.errors import (
     SnapshotError,
     StorageError,
 )
-from headwater.lake.read import iter_plan, read_plan
-from headwater.lake.scan import plan_scan
+from headwater.lake.reading.read import iter_plan, read_plan
+from headwater.lake.reading.scan import plan_scan
 from tests.lake.lakes import HIDDEN, Pair
 from tests.support import extension, literal
 

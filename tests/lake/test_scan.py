@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from headwater.algebra.predicates import parse_predicate
 from headwater.errors import CatalogError, InvalidInputError
-from headwater.lake.indexes import SHORT_STATISTICS, create_indexes
 from headwater.lake.lake import Lake
-from headwater.lake.pruning import prune
-from headwater.lake.row_filter import RowFilter
-from headwater.lake.scan import plan_scan
+from headwater.lake.reading.indexes import SHORT_STATISTICS, create_indexes
+from headwater.lake.reading.pruning import prune
+from headwater.lake.reading.row_filter import RowFilter
+from headwater.lake.reading.scan import plan_scan
 from headwater.typedefs import quote_name
 from tests.lake.lakes import HIDDEN, Pair
 from tests.support import create_database, duck

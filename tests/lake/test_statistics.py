@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.lake.model import Column, ColumnStats
-from headwater.lake.statistics import (
+from headwater.lake.format.statistics import (
     TableColumnStats,
     file_statistics,
     leaves,
@@ -22,9 +21,10 @@ from headwater.lake.statistics import (
     nan_columns,
     row_statistics,
 )
-from headwater.lake.table_statistics import merge_column_stats
-from headwater.lake.types import arrow_schema
-from headwater.lake.values import parse_stat
+from headwater.lake.format.table_statistics import merge_column_stats
+from headwater.lake.format.types import arrow_schema
+from headwater.lake.format.values import parse_stat
+from headwater.lake.model import Column, ColumnStats
 from headwater.storage.parquet import write_parquet
 from tests.lake.oracle import Oracle
 from tests.lake.random_data import NESTED_TEXTS, SCALAR_TEXTS, columns, table

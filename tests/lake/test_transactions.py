@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import AlreadyExistsError, ConflictError, InvalidInputError
-from headwater.lake.changes import Change, read_changes, write_changes
+from headwater.lake.format.changes import Change, read_changes, write_changes
 from headwater.lake.lake import Lake
 from tests.support import catalog_rows
 

@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import HeadwaterError, InvalidInputError, UnsupportedError
-from headwater.lake.conform import conform
-from headwater.lake.model import Column
-from headwater.lake.type_text import column_from_text
-from headwater.lake.types import (
+from headwater.lake.format.conform import conform
+from headwater.lake.format.type_text import column_from_text
+from headwater.lake.format.types import (
     arrow_schema,
     arrow_type,
     can_widen,
@@ -24,6 +23,7 @@ from headwater.lake.types import (
     empty_table,
     type_text,
 )
+from headwater.lake.model import Column
 from tests.lake.oracle import Oracle
 from tests.lake.random_data import NESTED_TEXTS, SCALAR_TEXTS, columns, table
 from tests.lake.test_conform import as_text, current_columns

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 from psycopg import sql
 
 from headwater.errors import InvalidInputError
-from headwater.lake.model import Column
-from headwater.lake.texts import from_text, plain_array, plain_values, to_text
-from headwater.lake.type_text import column_from_text
-from headwater.lake.types import arrow_schema, type_text
-from headwater.lake.values import (
+from headwater.lake.format.texts import from_text, plain_array, plain_values, to_text
+from headwater.lake.format.type_text import column_from_text
+from headwater.lake.format.types import arrow_schema, type_text
+from headwater.lake.format.values import (
     can_have_inlined_table,
     can_inline,
     comparable,
@@ -38,6 +37,7 @@ from headwater.lake.values import (
     to_inlined_rows,
     widen_stat,
 )
+from headwater.lake.model import Column
 from tests.lake.oracle import Oracle
 from tests.lake.random_data import NESTED_TEXTS, SCALAR_TEXTS, array, columns, table
 from tests.lake.test_conform import as_text

@@ -13,12 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import CorruptFileError, HeadwaterError, InvalidInputError, UnsupportedError
-from headwater.lake.conform import conform
-from headwater.lake.file_columns import check_writable, codec_columns, needs_duckdb, needs_duckdb_to_read
+from headwater.lake.format.conform import conform
+from headwater.lake.format.file_columns import (
+    check_writable,
+    codec_columns,
+    needs_duckdb,
+    needs_duckdb_to_read,
+)
+from headwater.lake.format.statistics import file_statistics, long_string_bounds, missing_counts, nan_columns
+from headwater.lake.format.type_text import column_from_text
+from headwater.lake.format.types import arrow_schema
 from headwater.lake.model import ROW_ID_COLUMN, ROW_ID_FIELD, Column
-from headwater.lake.statistics import file_statistics, long_string_bounds, missing_counts, nan_columns
-from headwater.lake.type_text import column_from_text
-from headwater.lake.types import arrow_schema
 from headwater.storage.duckdb_codec import (
     encrypted_footer,
     new_key,

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import CorruptFileError
-from headwater.lake.conform import conform
-from headwater.lake.type_text import column_from_text
-from headwater.lake.types import arrow_schema, type_text
+from headwater.lake.format.conform import conform
+from headwater.lake.format.type_text import column_from_text
+from headwater.lake.format.types import arrow_schema, type_text
 from headwater.storage.parquet import ROW_GROUP_ROWS, Codec, read_footer, resolve_codec, write_parquet
 from tests.lake.oracle import Oracle
 from tests.lake.random_data import NESTED_TEXTS, SCALAR_TEXTS, columns, table

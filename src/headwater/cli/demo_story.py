@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from headwater.engine import Headwater
     from headwater.lake.lake import Lake
-    from headwater.lake.transaction import Transaction
+    from headwater.lake.writing.transaction import Transaction
 
 TABLE = "shop.orders"
 REGIONS = ("north", "south", "east", "west")

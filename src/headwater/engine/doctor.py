@@ -21,9 +21,9 @@ import duckdb
 from headwater.engine.connecting import Target, open_target, resolve
 from headwater.engine.headwater import Headwater
 from headwater.errors import CatalogError, HeadwaterError, NotFoundError
-from headwater.lake.health import HealthReport, examine
-from headwater.lake.health_model import Finding, Progress
-from headwater.lake.probe import OLDEST_POSTGRESQL, server_version, try_own_schema, try_store
+from headwater.lake.health.check import HealthReport, examine
+from headwater.lake.health.findings import Finding, Progress
+from headwater.lake.health.probe import OLDEST_POSTGRESQL, server_version, try_own_schema, try_store
 from headwater.settings import Settings, load_settings
 from headwater.storage.duckdb_engine import extension_file
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headwater.engine.connecting import DATA_FOLDER, SERVER_FOLDER, prepare_folder
 from headwater.errors import SettingsError
-from headwater.lake.embedded_locks import release, try_lock
+from headwater.lake.embedded.locks import release, try_lock
 from headwater.lake.scratch import open_emptied
 
 #: Says that everything in a folder may be thrown away.

@@ -11,7 +11,7 @@ from psycopg import sql
 from headwater._version import __version__
 from headwater.errors import CatalogError
 from headwater.lake.connection import Connection, Database
-from headwater.lake.indexes import create_indexes
+from headwater.lake.reading.indexes import create_indexes
 
 FORMAT_VERSION = "1.0"
 

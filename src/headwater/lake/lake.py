@@ -31,13 +31,13 @@ from headwater.lake.catalog import (
     table_history,
     table_name,
 )
-from headwater.lake.commit import CommitInfo
 from headwater.lake.connection import Connection, Database
 from headwater.lake.model import Snapshot, Table
 from headwater.lake.options import LakeOptions, load_options
-from headwater.lake.read import iter_plan, read_plan
-from headwater.lake.scan import ScanPlan, find_and_plan
-from headwater.lake.transaction import LakeContext, Transaction
+from headwater.lake.reading.read import iter_plan, read_plan
+from headwater.lake.reading.scan import ScanPlan, find_and_plan
+from headwater.lake.writing.commit import CommitInfo
+from headwater.lake.writing.transaction import LakeContext, Transaction
 from headwater.storage.locations import parse_location
 from headwater.storage.options import StorageOptions
 from headwater.storage.store import Store

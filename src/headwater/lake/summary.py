@@ -10,13 +10,13 @@ from psycopg import sql
 
 from headwater.errors import CatalogError
 from headwater.lake.catalog import CatalogState
-from headwater.lake.changes import Change, read_changes
 from headwater.lake.connection import Connection, Database
+from headwater.lake.format.changes import Change, read_changes
+from headwater.lake.format.types import type_text
 from headwater.lake.lake import At, Lake
 from headwater.lake.model import Snapshot, Table
-from headwater.lake.read import read_plan
-from headwater.lake.scan import FileScan, plan_scan
-from headwater.lake.types import type_text
+from headwater.lake.reading.read import read_plan
+from headwater.lake.reading.scan import FileScan, plan_scan
 from headwater.typedefs import SnapshotId, TableId, TableName, quote_name
 
 

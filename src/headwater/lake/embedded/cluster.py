@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import EmbeddedServerError
-from headwater.lake import embedded_accounts as accounts
-from headwater.lake.embedded_locks import release, try_lock
-from headwater.lake.embedded_socket import PORT, choose_socket_folder
+from headwater.lake.embedded import accounts
+from headwater.lake.embedded.locks import release, try_lock
+from headwater.lake.embedded.socket_folder import PORT, choose_socket_folder
 
 SUPERUSER = "postgres"
 

@@ -3,7 +3,7 @@
 Run as a script in an interpreter of its own, because changing the user and leaving the terminal is safe only
 in a process without other threads:
 
-    python -I -S embedded_launch.py [OPTION…] -- PROGRAM ARGUMENT…
+    python -I -S launch.py [OPTION…] -- PROGRAM ARGUMENT…
 
 `--map UID`        be UID in a new user namespace; outside of it the process and its files keep their owner.
 `--become UID GID` give up root and be that user.

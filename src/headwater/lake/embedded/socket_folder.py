@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from headwater.errors import EmbeddedServerError
-from headwater.lake.embedded_accounts import Account
+from headwater.lake.embedded.accounts import Account
 
 PORT = 5432  # only part of the socket's name: nothing listens on the network
 

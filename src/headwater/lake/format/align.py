@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
-from headwater.lake.casting import by_name, cast_array, cast_column
+from headwater.lake.format.casting import by_name, cast_array, cast_column
+from headwater.lake.format.texts import FLOATS, INTEGERS
+from headwater.lake.format.types import AnyArray, AnyType, arrow_schema, arrow_type, decimal_parts, type_text
+from headwater.lake.format.values import literal_array
 from headwater.lake.model import Column
-from headwater.lake.texts import FLOATS, INTEGERS
-from headwater.lake.types import AnyArray, AnyType, arrow_schema, arrow_type, decimal_parts, type_text
-from headwater.lake.values import literal_array
 from headwater.storage.duckdb_codec import sandbox
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headwater.lake.format.texts import FLOATS, TICKS, plain_values, to_text
+from headwater.lake.format.types import AnyArray, decimal_parts
 from headwater.lake.model import Column
-from headwater.lake.texts import FLOATS, TICKS, plain_values, to_text
-from headwater.lake.types import AnyArray, decimal_parts
 
 _U32 = npt.NDArray[np.uint32]
 _SIGNED = frozenset({"int8", "int16", "int32", "int64"})

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.lake.format.types import AnyArray, AnyField, arrow_field, arrow_type
 from headwater.lake.model import Column
-from headwater.lake.types import AnyArray, AnyField, arrow_field, arrow_type
 from headwater.storage.parquet import rescaled
 
 #: For each child of a struct column: which field of the Arrow struct holds it, or None if none does.

@@ -16,12 +16,11 @@ import duckdb
 import pyarrow as pa
 
 from headwater.errors import CorruptFileError
-from headwater.lake.align import align_input
-from headwater.lake.casting import Picker, by_name, cast_column, cast_leaf
-from headwater.lake.model import Column
-from headwater.lake.partitions import NULL_FOLDER
-from headwater.lake.texts import FLOATS, from_text, plain_array
-from headwater.lake.types import (
+from headwater.lake.format.align import align_input
+from headwater.lake.format.casting import Picker, by_name, cast_column, cast_leaf
+from headwater.lake.format.partitions import NULL_FOLDER
+from headwater.lake.format.texts import FLOATS, from_text, plain_array
+from headwater.lake.format.types import (
     FIELD_ID_KEY,
     AnyArray,
     AnyField,
@@ -31,7 +30,8 @@ from headwater.lake.types import (
     arrow_type,
     type_text,
 )
-from headwater.lake.values import default_array
+from headwater.lake.format.values import default_array
+from headwater.lake.model import Column
 from headwater.storage.duckdb_engine import sandbox
 from headwater.typedefs import ColumnId
 

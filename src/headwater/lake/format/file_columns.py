@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, UnsupportedError
-from headwater.lake.leaves import leaf_arrays, leaves
+from headwater.lake.format.leaves import leaf_arrays, leaves
+from headwater.lake.format.types import FIELD_ID_KEY, AnyArray, type_text
 from headwater.lake.model import Column
-from headwater.lake.types import FIELD_ID_KEY, AnyArray, type_text
 from headwater.storage.duckdb_codec import CodecColumn, FieldIds
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headwater.errors import InvalidInputError
 from headwater.lake.catalog import no_column
-from headwater.lake.expressions import Expression, parse_expression
+from headwater.lake.format.expressions import Expression, parse_expression
 from headwater.lake.model import PartitionField, SortField, Table
 
 CALENDAR = ("year", "month", "day", "hour")

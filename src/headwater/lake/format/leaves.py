@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
+from headwater.lake.format.types import AnyArray
 from headwater.lake.model import Column
-from headwater.lake.types import AnyArray
 
 
 def leaves(columns: Iterable[Column]) -> list[Column]:

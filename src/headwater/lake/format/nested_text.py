@@ -11,9 +11,9 @@ import re
 
 import pyarrow as pa
 
-from headwater.lake.casting import cast_array
+from headwater.lake.format.casting import cast_array
+from headwater.lake.format.types import AnyArray, type_text
 from headwater.lake.model import Column
-from headwater.lake.types import AnyArray, type_text
 from headwater.storage.duckdb_codec import sandbox
 
 _CAST = re.compile(r"CAST\('((?:[^']|'')*)' AS [A-Z_ ]+\)")

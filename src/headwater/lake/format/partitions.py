@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError, UnsupportedError
-from headwater.lake.buckets import bucket_numbers
+from headwater.lake.format.buckets import bucket_numbers
+from headwater.lake.format.texts import FLOATS, TICKS, plain_array, plain_values, to_text
+from headwater.lake.format.types import AnyArray, AnyType, arrow_type
 from headwater.lake.model import Column, PartitionField
-from headwater.lake.texts import FLOATS, TICKS, plain_array, plain_values, to_text
-from headwater.lake.types import AnyArray, AnyType, arrow_type
 
 #: The folder name of NULL.
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"

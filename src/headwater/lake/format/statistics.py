@@ -19,18 +19,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headwater.lake.leaves import leaf_arrays, leaves
-from headwater.lake.model import Column, ColumnStats
-from headwater.lake.table_statistics import (
+from headwater.lake.format.leaves import leaf_arrays, leaves
+from headwater.lake.format.table_statistics import (
     BOX_KEYS,
     MergedStats,
     TableColumnStats,
     geometry_extra,
     merge_table_stats,
 )
-from headwater.lake.texts import FLOATS, INTEGERS, TICKS, plain_values, to_text
-from headwater.lake.types import AnyArray, decimal_parts
-from headwater.lake.values import UNBOUNDED, stat_text
+from headwater.lake.format.texts import FLOATS, INTEGERS, TICKS, plain_values, to_text
+from headwater.lake.format.types import AnyArray, decimal_parts
+from headwater.lake.format.values import UNBOUNDED, stat_text
+from headwater.lake.model import Column, ColumnStats
 from headwater.typedefs import ColumnId
 
 __all__ = [

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.lake.leaves import leaves
+from headwater.lake.format.leaves import leaves
+from headwater.lake.format.texts import FLOATS
+from headwater.lake.format.values import UNBOUNDED, parse_stat
 from headwater.lake.model import Column, ColumnStats
-from headwater.lake.texts import FLOATS
-from headwater.lake.values import UNBOUNDED, parse_stat
 from headwater.typedefs import ColumnId
 
 

@@ -18,9 +18,9 @@ from uuid import UUID
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.lake.casting import cast_leaf
+from headwater.lake.format.casting import cast_leaf
+from headwater.lake.format.types import AnyArray, arrow_type, decimal_parts
 from headwater.lake.model import Column
-from headwater.lake.types import AnyArray, arrow_type, decimal_parts
 
 INTEGERS = frozenset(
     {"int8", "int16", "int32", "int64", "int128", "uint8", "uint16", "uint32", "uint64", "uint128"}

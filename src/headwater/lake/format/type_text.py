@@ -7,8 +7,8 @@ import re
 from dataclasses import replace
 
 from headwater.errors import InvalidInputError, UnsupportedError
+from headwater.lake.format.types import SCALARS, supported_types
 from headwater.lake.model import Column
-from headwater.lake.types import SCALARS, supported_types
 
 _ALIASES = {
     "bool": "boolean", "logical": "boolean",

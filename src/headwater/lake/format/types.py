@@ -261,7 +261,7 @@ def _column(field: AnyField, next_id: int, path: tuple[str, ...]) -> tuple[Colum
     own_id, next_id = next_id, next_id + 1
     override = (field.metadata or {}).get(TYPE_KEY)
     if override is not None:
-        from headwater.lake.type_text import column_from_text
+        from headwater.lake.format.type_text import column_from_text
 
         column = column_from_text(field.name, override.decode(), own_id, nulls_allowed=field.nullable)
         return column, own_id + sum(1 for _ in column.walk())

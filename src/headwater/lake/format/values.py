@@ -13,9 +13,8 @@ import duckdb
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
-from headwater.lake.model import ROW_ID_COLUMN, SNAPSHOT_ID_COLUMN, Column
-from headwater.lake.nested_text import parse_nested
-from headwater.lake.texts import (
+from headwater.lake.format.nested_text import parse_nested
+from headwater.lake.format.texts import (
     FLOATS,
     INTEGERS,
     TICKS,
@@ -27,7 +26,8 @@ from headwater.lake.texts import (
     plain_values,
     to_text,
 )
-from headwater.lake.types import AnyArray, arrow_schema, arrow_type, decimal_parts, type_text
+from headwater.lake.format.types import AnyArray, arrow_schema, arrow_type, decimal_parts, type_text
+from headwater.lake.model import ROW_ID_COLUMN, SNAPSHOT_ID_COLUMN, Column
 from headwater.storage.duckdb_codec import sandbox
 
 #: DuckDB cuts the bounds of longer strings.

@@ -8,8 +8,8 @@ from operator import itemgetter
 from typing import Any
 
 from headwater.errors import CatalogError
-from headwater.lake.changes import TOKENS, read_changes
-from headwater.lake.health_model import CatalogView, Finding, finding
+from headwater.lake.format.changes import TOKENS, read_changes
+from headwater.lake.health.findings import CatalogView, Finding, finding
 
 Check = Callable[[CatalogView], Iterator[Finding]]
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from headwater.lake.connection import Connection
-from headwater.lake.health_catalog import CHECKS as CATALOG_CHECKS
-from headwater.lake.health_files import (
+from headwater.lake.health.catalog_checks import CHECKS as CATALOG_CHECKS
+from headwater.lake.health.file_checks import (
     FileCheck,
     FileReport,
     ListedFile,
@@ -23,8 +23,8 @@ from headwater.lake.health_files import (
     locations,
     scheduled_files,
 )
-from headwater.lake.health_model import PROBLEMS, CatalogView, Finding, Progress
-from headwater.lake.health_statistics import bounds_cover_files, row_ids_are_free, tables_have_stats
+from headwater.lake.health.findings import PROBLEMS, CatalogView, Finding, Progress
+from headwater.lake.health.statistics_checks import bounds_cover_files, row_ids_are_free, tables_have_stats
 from headwater.lake.lake import Lake
 from headwater.lake.options import load_options
 from headwater.typedefs import TableId, TableName

@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError, FileMissingError, StorageError, UnsupportedError
-from headwater.lake.deletes import read_deletes
-from headwater.lake.health_model import CatalogView, Finding, Progress, finding
+from headwater.lake.health.findings import CatalogView, Finding, Progress, finding
 from headwater.lake.model import DeleteFile
+from headwater.lake.reading.deletes import read_deletes
 from headwater.storage.duckdb_codec import encrypted_footer
 from headwater.storage.store import Store
 from headwater.typedefs import FileId, TableId

@@ -10,7 +10,7 @@ from psycopg import sql
 
 from headwater.lake.connection import Connection, Cursor, Database
 from headwater.lake.options import LakeOptions
-from headwater.lake.prepared import inlining_limit
+from headwater.lake.writing.prepared import inlining_limit
 from headwater.typedefs import TableId
 
 Severity = Literal["fail", "warn"]

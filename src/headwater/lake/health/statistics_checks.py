@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.lake.health_model import CatalogView, Finding, finding
-from headwater.lake.texts import FLOATS
-from headwater.lake.values import UNBOUNDED, parse_stat
+from headwater.lake.format.texts import FLOATS
+from headwater.lake.format.values import UNBOUNDED, parse_stat
+from headwater.lake.health.findings import CatalogView, Finding, finding
 from headwater.typedefs import ColumnId, TableId
 
 

@@ -29,8 +29,8 @@ from headwater.algebra.literals import (
     parse_timestamptz,
     parse_uuid,
 )
-from headwater.lake.types import decimal_parts
-from headwater.lake.values import comparable
+from headwater.lake.format.types import decimal_parts
+from headwater.lake.format.values import comparable
 
 #: Doubles that DuckDB made from a literal, and literals read as doubles here, agree to far more digits.
 _DOUBLE_SLACK = Decimal("1e-14")

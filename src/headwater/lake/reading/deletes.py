@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError, UnsupportedError
-from headwater.lake.deletion_vectors import decode_deletion_vector
+from headwater.lake.format.types import FIELD_ID_KEY, AnyArray
 from headwater.lake.model import DELETE_POS_FIELD, SNAPSHOT_ID_COLUMN, SNAPSHOT_ID_FIELD, DeleteFile
-from headwater.lake.types import FIELD_ID_KEY, AnyArray
+from headwater.lake.reading.deletion_vectors import decode_deletion_vector
 from headwater.storage.duckdb_codec import read_encrypted
 from headwater.storage.store import Store
 from headwater.typedefs import SnapshotId

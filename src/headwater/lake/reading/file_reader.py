@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError, StorageError
-from headwater.lake.conform import NameMapping, conform, field_id
-from headwater.lake.deletes import Positions, deleted_positions
-from headwater.lake.file_columns import needs_duckdb_to_read
+from headwater.lake.format.conform import NameMapping, conform, field_id
+from headwater.lake.format.file_columns import needs_duckdb_to_read
+from headwater.lake.format.types import AnyArray
+from headwater.lake.format.values import default_array
 from headwater.lake.model import (
     ROW_ID_COLUMN,
     ROW_ID_FIELD,
@@ -24,10 +25,9 @@ from headwater.lake.model import (
     Column,
     DataFile,
 )
-from headwater.lake.request import Request
-from headwater.lake.scan import FileScan, ScanPlan
-from headwater.lake.types import AnyArray
-from headwater.lake.values import default_array
+from headwater.lake.reading.deletes import Positions, deleted_positions
+from headwater.lake.reading.request import Request
+from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.storage.duckdb_codec import encrypted_footer, read_with_duckdb
 from headwater.storage.store import Store
 

@@ -10,13 +10,13 @@ import pyarrow as pa
 from psycopg import sql
 
 from headwater.errors import ConflictError
-from headwater.lake.conform import conform
 from headwater.lake.connection import Connection, Database
+from headwater.lake.format.conform import conform
+from headwater.lake.format.types import AnyArray, arrow_schema
+from headwater.lake.format.values import default_array, from_inlined_rows, inlined_select_cast
 from headwater.lake.model import Column
-from headwater.lake.request import Request
-from headwater.lake.scan import InlinedScan, ScanPlan
-from headwater.lake.types import AnyArray, arrow_schema
-from headwater.lake.values import default_array, from_inlined_rows, inlined_select_cast
+from headwater.lake.reading.request import Request
+from headwater.lake.reading.scan import InlinedScan, ScanPlan
 
 
 def read_inlined(db: Database, plan: ScanPlan, request: Request) -> list[pa.Table]:

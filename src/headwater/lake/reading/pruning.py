@@ -30,11 +30,11 @@ from headwater.algebra.predicates import (
     StartsWith,
 )
 from headwater.errors import InvalidInputError
-from headwater.lake.bounds import Bounds, Kind, bounds, constant, kind_of
 from headwater.lake.connection import Database
-from headwater.lake.indexes import SHORT_STATISTICS, SHORT_VALUE
+from headwater.lake.format.partitions import CALENDAR, transformed_text
 from headwater.lake.model import Column, PartitionField, PartitionSpec, Table
-from headwater.lake.partitions import CALENDAR, transformed_text
+from headwater.lake.reading.bounds import Bounds, Kind, bounds, constant, kind_of
+from headwater.lake.reading.indexes import SHORT_STATISTICS, SHORT_VALUE
 
 #: More joins than this cost PostgreSQL more to plan than they save.
 MAX_SETS = 12

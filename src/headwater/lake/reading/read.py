@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from headwater.errors import ConflictError
 from headwater.lake.connection import Database
-from headwater.lake.file_reader import read_file
-from headwater.lake.inlined_reader import read_inlined
-from headwater.lake.request import Request
-from headwater.lake.scan import ScanPlan
-from headwater.lake.scan import replan as plan_again
-from headwater.lake.types import no_rows
+from headwater.lake.format.types import no_rows
+from headwater.lake.reading.file_reader import read_file
+from headwater.lake.reading.inlined_reader import read_inlined
+from headwater.lake.reading.request import Request
+from headwater.lake.reading.scan import ScanPlan
+from headwater.lake.reading.scan import replan as plan_again
 from headwater.storage.store import Store
 
 #: Files read at once. More than cores: an object store makes readers wait.

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError, NotFoundError
+from headwater.lake.format.types import AnyArray, arrow_schema
 from headwater.lake.model import Column, Table
-from headwater.lake.row_filter import HIDDEN, RowFilter
-from headwater.lake.types import AnyArray, arrow_schema
+from headwater.lake.reading.row_filter import HIDDEN, RowFilter
 
 
 @dataclass(frozen=True, slots=True)

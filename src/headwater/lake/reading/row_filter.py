@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from headwater.algebra.predicates import Predicate, columns, parse_predicate
 from headwater.errors import InvalidInputError
+from headwater.lake.format.types import type_text
 from headwater.lake.model import Column, Table
-from headwater.lake.types import type_text
 from headwater.typedefs import quote_name
 
 #: Columns that every table has although no file stores them under that name, as in DuckDB.

@@ -21,10 +21,10 @@ from psycopg import sql
 from headwater.algebra.predicates import Predicate
 from headwater.errors import CatalogError, SnapshotError
 from headwater.lake.catalog import CatalogState
-from headwater.lake.conform import NameMapping, name_mapping
 from headwater.lake.connection import Connection, Cursor, Database
+from headwater.lake.format.conform import NameMapping, name_mapping
 from headwater.lake.model import Column, DataFile, DeleteFile, Snapshot, Table
-from headwater.lake.pruning import Pruning, prune
+from headwater.lake.reading.pruning import Pruning, prune
 from headwater.typedefs import FileId, SnapshotId
 
 #: PostgreSQL refused to read a statistic as what its column's type says it is.

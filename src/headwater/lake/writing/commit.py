@@ -32,19 +32,19 @@ from headwater.errors import (
     InvalidInputError,
 )
 from headwater.lake.catalog import CatalogReader
-from headwater.lake.changes import Change, read_changes, write_changes
-from headwater.lake.conflicts import Committed, check_rows, check_schema
 from headwater.lake.connection import CONNECTION_LOST, Connection, Cursor, Database
-from headwater.lake.data_rows import data_rows
-from headwater.lake.draft import Draft
-from headwater.lake.facts import FactsQuery, TableFacts
+from headwater.lake.format.changes import Change, read_changes, write_changes
 from headwater.lake.model import Snapshot
 from headwater.lake.options import LakeOptions, store_option
 from headwater.lake.own import ensure_own_tables
-from headwater.lake.prepared import Prepared, check_live, inlining_limit, prepare
-from headwater.lake.schema_rows import Numbers, schema_rows
-from headwater.lake.staging import Stager
-from headwater.lake.statements import Statement, insert, send, statement
+from headwater.lake.writing.conflicts import Committed, check_rows, check_schema
+from headwater.lake.writing.data_rows import data_rows
+from headwater.lake.writing.draft import Draft
+from headwater.lake.writing.facts import FactsQuery, TableFacts
+from headwater.lake.writing.prepared import Prepared, check_live, inlining_limit, prepare
+from headwater.lake.writing.schema_rows import Numbers, schema_rows
+from headwater.lake.writing.staging import Stager
+from headwater.lake.writing.statements import Statement, insert, send, statement
 from headwater.typedefs import SnapshotId
 
 #: Somebody else was faster or a lock could not be had; nothing happened, try again.
@@ -262,8 +262,9 @@ class Commit:
         changes = [*schema.changes, *data.changes]
         if not changes:
             return None
-        if numbers.next_file_id == latest.next_file_id and _signals(data.changes):
-            # DuckDB sessions notice changed rows by this counter.
+        if numbers.next_file_id == latest.next_file_id and (schema.retyped or _signals(data.changes)):
+            # DuckDB sessions notice by this counter that statistics changed. They keep them in the columns'
+            # types, and die of an internal error when a column has another type than the kept ones.
             numbers.next_file_id += 1
         return [
             *statement(

@@ -18,9 +18,9 @@ from typing import NoReturn
 
 from headwater.errors import ConflictError
 from headwater.lake.catalog import CatalogState
-from headwater.lake.changes import Change
-from headwater.lake.draft import Draft
+from headwater.lake.format.changes import Change
 from headwater.lake.model import Table, View
+from headwater.lake.writing.draft import Draft
 from headwater.typedefs import SnapshotId
 
 _INSERTS = {"inserted_into_table", "inlined_insert"}

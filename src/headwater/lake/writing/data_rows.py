@@ -8,18 +8,18 @@ from dataclasses import astuple, dataclass, field
 
 from psycopg import sql
 
-from headwater.lake.changes import Change
 from headwater.lake.connection import Database
-from headwater.lake.draft import Draft
-from headwater.lake.facts import InlinedTable, TableFacts
-from headwater.lake.file_rows import data_file, delete_file, retire_delete_files
-from headwater.lake.flush_rows import flush_statements
+from headwater.lake.format.changes import Change
+from headwater.lake.format.statistics import merge_table_stats
+from headwater.lake.format.values import can_have_inlined_table, inlined_pg_type, to_inlined_rows
 from headwater.lake.model import ColumnStats, StagedFile, Table
-from headwater.lake.prepared import PreparedTable
-from headwater.lake.schema_rows import Numbers
-from headwater.lake.statements import Statement, end, insert, statement
-from headwater.lake.statistics import merge_table_stats
-from headwater.lake.values import can_have_inlined_table, inlined_pg_type, to_inlined_rows
+from headwater.lake.writing.draft import Draft
+from headwater.lake.writing.facts import InlinedTable, TableFacts
+from headwater.lake.writing.file_rows import data_file, delete_file, retire_delete_files
+from headwater.lake.writing.flush_rows import flush_statements
+from headwater.lake.writing.prepared import PreparedTable
+from headwater.lake.writing.schema_rows import Numbers
+from headwater.lake.writing.statements import Statement, end, insert, statement
 
 _TABLE_STATS_FIELDS = (
     "table_id",

@@ -15,15 +15,15 @@ import pyarrow as pa
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from headwater.lake import options as lake_options
 from headwater.lake.catalog import folder, key, no_column, table_name
-from headwater.lake.draft import Draft, NewFile, OptionChange
-from headwater.lake.expressions import compute, parse_expression
-from headwater.lake.ids import new_uuid
-from headwater.lake.layout import is_sorted_by, parse_partition_by, parse_sort_by, rename_in_sort
+from headwater.lake.format.expressions import compute, parse_expression
+from headwater.lake.format.ids import new_uuid
+from headwater.lake.format.layout import is_sorted_by, parse_partition_by, parse_sort_by, rename_in_sort
+from headwater.lake.format.type_text import column_from_text
+from headwater.lake.format.types import can_widen, columns_from_arrow, type_text
+from headwater.lake.format.values import DefaultText, default_text
 from headwater.lake.model import Column, PartitionSpec, SchemaInfo, Table, View
-from headwater.lake.type_text import column_from_text
-from headwater.lake.types import can_widen, columns_from_arrow, type_text
-from headwater.lake.values import DefaultText, default_text
-from headwater.lake.whole import WholeOperations, whole
+from headwater.lake.writing.draft import Draft, NewFile, OptionChange
+from headwater.lake.writing.whole import WholeOperations, whole
 from headwater.typedefs import ColumnPath, TableName
 
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,200}")

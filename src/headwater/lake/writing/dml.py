@@ -12,10 +12,16 @@ import pyarrow as pa
 
 from headwater.algebra.predicates import parse_predicate
 from headwater.errors import InvalidInputError
-from headwater.lake.align import align_input
 from headwater.lake.catalog import no_column
-from headwater.lake.conform import conform
-from headwater.lake.draft import (
+from headwater.lake.format.align import align_input
+from headwater.lake.format.conform import conform
+from headwater.lake.format.types import arrow_schema, no_rows
+from headwater.lake.format.values import can_inline
+from headwater.lake.model import DataFile, StagedFile, Table
+from headwater.lake.reading.read import read_plan
+from headwater.lake.reading.row_filter import HIDDEN, RowFilter
+from headwater.lake.reading.scan import FileScan, InlinedScan, ScanPlan, plan_scan
+from headwater.lake.writing.draft import (
     NO_POSITIONS,
     Draft,
     FileDeletes,
@@ -23,20 +29,14 @@ from headwater.lake.draft import (
     NewFile,
     Positions,
 )
-from headwater.lake.flush import plan_flush
-from headwater.lake.model import DataFile, StagedFile, Table
-from headwater.lake.read import read_plan
-from headwater.lake.row_filter import HIDDEN, RowFilter
-from headwater.lake.row_sql import assign, rows_to_table
-from headwater.lake.scan import FileScan, InlinedScan, ScanPlan, plan_scan
-from headwater.lake.staging import Stager
-from headwater.lake.types import arrow_schema, no_rows
-from headwater.lake.values import can_inline
-from headwater.lake.whole import WholeOperations, whole
+from headwater.lake.writing.flush import plan_flush
+from headwater.lake.writing.row_sql import assign, rows_to_table
+from headwater.lake.writing.staging import Stager
+from headwater.lake.writing.whole import WholeOperations, whole
 from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
-    from headwater.lake.transaction import LakeContext
+    from headwater.lake.writing.transaction import LakeContext
 
 #: Rows as callers have them.
 Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Sequence[Mapping[str, Any]]

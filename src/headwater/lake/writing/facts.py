@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.lake.connection import Connection, Database
-from headwater.lake.statistics import TableColumnStats
+from headwater.lake.format.statistics import TableColumnStats
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from psycopg import sql
 
 from headwater.lake.connection import Database
-from headwater.lake.draft import FileDeletes
 from headwater.lake.model import StagedDeletes, StagedFile
-from headwater.lake.schema_rows import Numbers
-from headwater.lake.statements import Statement, insert, statement
+from headwater.lake.writing.draft import FileDeletes
+from headwater.lake.writing.schema_rows import Numbers
+from headwater.lake.writing.statements import Statement, insert, statement
 
 _DATA_FILE_FIELDS = (
     "data_file_id",

@@ -17,11 +17,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from headwater.lake.catalog import CatalogState
-from headwater.lake.conform import conform
 from headwater.lake.connection import Connection, Database
-from headwater.lake.deletes import read_deletes
-from headwater.lake.draft import NO_POSITIONS, FileDeletes, Flush, FlushedFile
-from headwater.lake.inlined_reader import inlined_fields, inlined_source
+from headwater.lake.format.conform import conform
+from headwater.lake.format.partitions import split_by_partition
+from headwater.lake.format.types import arrow_schema
+from headwater.lake.format.values import from_inlined_rows
 from headwater.lake.model import (
     ROW_ID_COLUMN,
     ROW_ID_FIELD,
@@ -31,11 +31,11 @@ from headwater.lake.model import (
     StagedDeletes,
     Table,
 )
-from headwater.lake.partitions import split_by_partition
-from headwater.lake.scan import FileScan, inlined_layouts, plan_scan
-from headwater.lake.staging import Stager
-from headwater.lake.types import arrow_schema
-from headwater.lake.values import from_inlined_rows
+from headwater.lake.reading.deletes import read_deletes
+from headwater.lake.reading.inlined_reader import inlined_fields, inlined_source
+from headwater.lake.reading.scan import FileScan, inlined_layouts, plan_scan
+from headwater.lake.writing.draft import NO_POSITIONS, FileDeletes, Flush, FlushedFile
+from headwater.lake.writing.staging import Stager
 
 _PLACE = "__headwater_place"
 

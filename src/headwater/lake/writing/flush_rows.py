@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from psycopg import sql
 
-from headwater.lake.changes import Change
 from headwater.lake.connection import Database
-from headwater.lake.draft import Flush
-from headwater.lake.file_rows import data_file, delete_file, retire_delete_files
-from headwater.lake.schema_rows import Numbers
-from headwater.lake.statements import Statement, statement
+from headwater.lake.format.changes import Change
+from headwater.lake.writing.draft import Flush
+from headwater.lake.writing.file_rows import data_file, delete_file, retire_delete_files
+from headwater.lake.writing.schema_rows import Numbers
+from headwater.lake.writing.statements import Statement, statement
 
 
 def flush_statements(

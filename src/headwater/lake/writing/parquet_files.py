@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError
-from headwater.lake.file_columns import check_writable, codec_columns, needs_duckdb
+from headwater.lake.format.file_columns import check_writable, codec_columns, needs_duckdb
+from headwater.lake.format.statistics import file_statistics, long_string_bounds, missing_counts, nan_columns
 from headwater.lake.model import Column, ColumnStats
-from headwater.lake.statistics import file_statistics, long_string_bounds, missing_counts, nan_columns
 from headwater.storage.duckdb_codec import encrypted_footer, new_key, write_with_duckdb
 from headwater.storage.parquet import Codec, read_footer, write_parquet
 from headwater.storage.store import Store

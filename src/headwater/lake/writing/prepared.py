@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from headwater.errors import ConflictError
-from headwater.lake.conform import conform
-from headwater.lake.deletes import read_deletes
-from headwater.lake.draft import Draft, FileDeletes, InlinedRows, NewFile, Positions, TableData
-from headwater.lake.facts import TableFacts
+from headwater.lake.format.conform import conform
+from headwater.lake.format.statistics import row_statistics
+from headwater.lake.format.values import can_inline
 from headwater.lake.model import ColumnStats, StagedDeletes, Table
 from headwater.lake.options import DEFAULT_INLINING_LIMIT, LakeOptions
-from headwater.lake.staging import Stager
-from headwater.lake.statistics import row_statistics
-from headwater.lake.values import can_inline
+from headwater.lake.reading.deletes import read_deletes
+from headwater.lake.writing.draft import Draft, FileDeletes, InlinedRows, NewFile, Positions, TableData
+from headwater.lake.writing.facts import TableFacts
+from headwater.lake.writing.staging import Stager
 from headwater.typedefs import SnapshotId
 
 

@@ -9,8 +9,8 @@ import duckdb
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.lake.format.types import AnyArray, arrow_field, arrow_schema, no_rows, type_text
 from headwater.lake.model import Column
-from headwater.lake.types import AnyArray, arrow_field, arrow_schema, no_rows, type_text
 from headwater.storage.duckdb_codec import cursor
 
 

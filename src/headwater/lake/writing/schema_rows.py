@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.lake.changes import Change
 from headwater.lake.connection import Database
-from headwater.lake.draft import Draft
+from headwater.lake.format.changes import Change
 from headwater.lake.model import Column, Table, View
-from headwater.lake.statements import Statement, end, insert
+from headwater.lake.writing.draft import Draft
+from headwater.lake.writing.statements import Statement, end, insert
 
 _COLUMN_FIELDS = (
     "column_id",

@@ -16,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.errors import StorageError
-from headwater.lake.draft import Positions
-from headwater.lake.ids import data_file_name, delete_file_name
-from headwater.lake.layout import sort_keys
+from headwater.lake.format.ids import data_file_name, delete_file_name
+from headwater.lake.format.layout import sort_keys
+from headwater.lake.format.partitions import hive_path, split_by_partition
+from headwater.lake.format.types import AnyArray, arrow_schema
 from headwater.lake.model import (
     DELETE_PATH_FIELD,
     DELETE_POS_FIELD,
@@ -32,9 +33,8 @@ from headwater.lake.model import (
     Table,
 )
 from headwater.lake.options import DEFAULT_TARGET_FILE_SIZE, LakeOptions
-from headwater.lake.parquet_files import FileFormat, Written, write_file
-from headwater.lake.partitions import hive_path, split_by_partition
-from headwater.lake.types import AnyArray, arrow_schema
+from headwater.lake.writing.draft import Positions
+from headwater.lake.writing.parquet_files import FileFormat, Written, write_file
 from headwater.storage.parquet import ROW_GROUP_ROWS, resolve_codec
 from headwater.storage.store import Store
 

@@ -22,16 +22,16 @@ from headwater.errors import (
     InvalidInputError,
 )
 from headwater.lake.catalog import CatalogReader, CatalogState, latest_snapshot
-from headwater.lake.commit import Commit, CommitInfo, CommitResult, Join
 from headwater.lake.connection import Connection, Database
-from headwater.lake.ddl import SchemaOperations
-from headwater.lake.dml import DataOperations
-from headwater.lake.draft import Draft, NewFile
 from headwater.lake.model import Column, StagedFile, Table
 from headwater.lake.options import LakeOptions, load_options
 from headwater.lake.own import applied_snapshot, ensure_own_tables
-from headwater.lake.prepared import inlining_limit
-from headwater.lake.staging import Stager
+from headwater.lake.writing.commit import Commit, CommitInfo, CommitResult, Join
+from headwater.lake.writing.ddl import SchemaOperations
+from headwater.lake.writing.dml import DataOperations
+from headwater.lake.writing.draft import Draft, NewFile
+from headwater.lake.writing.prepared import inlining_limit
+from headwater.lake.writing.staging import Stager
 from headwater.storage.store import Store
 from headwater.typedefs import SnapshotId
 

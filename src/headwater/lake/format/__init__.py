@@ -1,0 +1,1 @@
+"""DuckLake's own forms: types, values, statistics, partitions, names."""

@@ -1,0 +1,1 @@
+"""What a reader must do to see a table at one snapshot, and doing it."""

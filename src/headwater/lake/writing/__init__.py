@@ -1,0 +1,1 @@
+"""Transactions: what they mean to change, and the commit that makes it so."""
