@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import duckdb
@@ -18,6 +14,7 @@ from headwater.algebra.predicates import Predicate, columns, parse_predicate
 from headwater.errors import InvalidInputError
 from headwater.lake.format.types import type_text
 from headwater.lake.model import Column, Table
+from headwater.storage.duckdb_engine import sandbox
 from headwater.typedefs import quote_name
 
 #: Columns that every table has although no file stores them under that name, as in DuckDB.
@@ -76,7 +73,7 @@ class RowFilter:
             f"SELECT {_PLACE}, coalesce(CAST((\n{self.text}\n) AS BOOLEAN), FALSE) "
             f"FROM (SELECT {', '.join([*selected, _PLACE])} FROM {_ROWS}) AS {_quoted(self.table_name)}"
         )
-        with cursor() as session:
+        with sandbox() as session:
             session.register(_ROWS, given)
             try:
                 result = session.execute(query).to_arrow_table()
@@ -104,37 +101,3 @@ def _selected(column: Column) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
-
-
-_lock = threading.Lock()
-_connections: dict[int, duckdb.DuckDBPyConnection] = {}
-
-
-@contextmanager
-def cursor() -> Iterator[duckdb.DuckDBPyConnection]:
-    """A cursor on an in-memory DuckDB of this process that can reach nothing outside."""
-    pid = os.getpid()
-    with _lock:
-        if pid not in _connections:  # a forked child must not use its parent's threads
-            _connections.clear()
-            _connections[pid] = _connect()
-        session = _connections[pid].cursor()
-    try:
-        yield session
-    finally:
-        session.close()
-
-
-def _connect() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(
-        ":memory:",
-        config={
-            "enable_external_access": "false",
-            "autoinstall_known_extensions": "false",
-            "autoload_known_extensions": "false",
-        },
-    )
-    # The same answer on every machine, whatever its time zone.
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET lock_configuration = true")
-    return connection

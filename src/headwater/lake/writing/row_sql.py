@@ -11,7 +11,7 @@ import pyarrow as pa
 from headwater.errors import InvalidInputError
 from headwater.lake.format.types import AnyArray, arrow_field, arrow_schema, no_rows, type_text
 from headwater.lake.model import Column
-from headwater.storage.duckdb_codec import cursor
+from headwater.storage.duckdb_engine import sandbox
 
 
 def assign(rows: pa.Table, columns: Sequence[Column], values: Mapping[str, Any]) -> pa.Table:
@@ -24,7 +24,7 @@ def assign(rows: pa.Table, columns: Sequence[Column], values: Mapping[str, Any])
         if not isinstance(value, str):
             parameters.append(value)
         selected.append(f"CAST(({text}\n) AS {type_text(column)})")
-    with cursor() as connection:
+    with sandbox() as connection:
         connection.register("headwater_rows", rows)
         try:
             result = connection.execute(
