@@ -70,8 +70,6 @@ class ScanPlan:
     inlined: tuple[InlinedScan, ...] = ()
     mappings: Mapping[int, tuple[NameMapping, ...]] = field(default_factory=dict)
     """How files without field ids name the columns, by `mapping_id`."""
-    files_total: int = 0
-    files_pruned: int = 0
     where: Predicate | None = None
     """What the files were pruned by; rows that do not match are still among them."""
 
@@ -152,11 +150,11 @@ _LIVE_FILE = (
     "f.table_id = %(table)s AND f.begin_snapshot <= %(at)s "
     "AND (f.end_snapshot IS NULL OR %(at)s < f.end_snapshot)"
 )
-#: The pruned files come with the number of all: finding out which they are has passed them all anyway.
+#: Which files are left is found out from indexes alone; what else is to be known of them is fetched after.
 _PRUNED = (
-    "WITH a AS (SELECT count(*) AS total, array_agg(f.data_file_id) FILTER (WHERE {condition}) AS ids "
-    f"FROM {{files}} f {{joins}} WHERE {_LIVE_FILE}) "
-    f"SELECT {_FILE_COLUMNS}, a.total FROM a LEFT JOIN {{files}} f ON f.data_file_id = ANY(a.ids)"
+    "WITH a AS (SELECT array_agg(f.data_file_id) AS ids "
+    f"FROM {{files}} f {{joins}} WHERE {_LIVE_FILE} AND {{condition}}) "
+    f"SELECT {_FILE_COLUMNS} FROM a JOIN {{files}} f ON f.data_file_id = ANY(a.ids)"
 )
 _QUERIES = {
     "files": f"SELECT {_FILE_COLUMNS} FROM {{ducklake_data_file}} f WHERE {_LIVE_FILE}",
@@ -238,7 +236,7 @@ class _Planner:
         exists, deletes_table = facts_cursor.fetchall()[0]
         if not exists:
             raise _expired(self.snapshot.id, self.table)
-        files, total = _data_files(files_cursor.fetchall(), counted=pruning is not None)
+        files = _data_files(files_cursor.fetchall())
         registered = inlined_cursor.fetchall()
 
         ids = None if pruning is None or len(files) > _FEW else [file.id for file in files]
@@ -260,8 +258,6 @@ class _Planner:
             files=self._scans(files, details),
             inlined=self._inlined(registered, details),
             mappings=_mappings(details.mappings.fetchall() if details.mappings else ()),
-            files_total=total,
-            files_pruned=total - len(files),
             where=self.where,
         )
 
@@ -334,15 +330,10 @@ class _Planner:
         )
 
 
-def _data_files(rows: list[tuple[Any, ...]], *, counted: bool) -> tuple[list[DataFile], int]:
-    """The files, and how many there were before pruning; `counted` rows have that number at their end."""
-    total = rows[0][-1] if counted else len(rows)
-    if counted:
-        # A row of NULLs stands for "none left"; twofold statistics would double a file.
-        rows = list({row[0]: row[:-1] for row in rows if row[0] is not None}.values())
+def _data_files(rows: list[tuple[Any, ...]]) -> list[DataFile]:
     rows.sort(key=itemgetter(0))
     # `_make`, without a Python call per file.
-    return list(map(partial(tuple.__new__, DataFile), rows)), total
+    return list(map(partial(tuple.__new__, DataFile), rows))
 
 
 def _distinct(files: list[DataFile], name: str) -> set[int]:
