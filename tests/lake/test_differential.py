@@ -10,11 +10,12 @@ import pytest
 
 from headwater.lake.embedded import EmbeddedServer
 from tests.lake.differential import Case, Pair, duckdb_session
+from tests.lake.differential_columns import COLUMN_CASES
 from tests.lake.differential_rows import ROW_CASES
 from tests.lake.differential_schema import SCHEMA_CASES
 from tests.support import create_database
 
-CASES = [*SCHEMA_CASES, *ROW_CASES]
+CASES = [*SCHEMA_CASES, *COLUMN_CASES, *ROW_CASES]
 
 
 @pytest.fixture(scope="module")
