@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 
 from headwater.errors import InvalidInputError
+from headwater.lake.format.casting import cast_column
 from headwater.lake.format.types import AnyArray, arrow_field, arrow_schema, no_rows, type_text
 from headwater.lake.model import Column
 from headwater.storage.duckdb_engine import sandbox
@@ -37,14 +38,9 @@ def assign(rows: pa.Table, columns: Sequence[Column], values: Mapping[str, Any])
         rows = rows.set_column(
             index,
             arrow_field(column, field_ids=False).with_nullable(True).with_name(rows.schema.names[index]),
-            _typed(result.column(place), column),
+            cast_column(result.column(place), column),  # DuckDB hands out UUIDs and JSON as text
         )
     return rows
-
-
-def _typed(data: Any, column: Column) -> Any:
-    wanted = arrow_field(column, field_ids=False).type
-    return data if data.type.equals(wanted) else data.cast(wanted)
 
 
 def rows_to_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.Table:
