@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError
+from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError, SettingsError
 from headwater.lake.lake import Lake
 from headwater.lake.writing.ddl import SqlExpression
 from headwater.typedefs import TableName
@@ -256,6 +256,47 @@ def test_a_new_duckdb_session_follows_options(place: Place) -> None:
         assert len(fresh.execute(files.replace("{s}", place.schema)).fetchall()) == 1
 
 
+def test_tags_of_tables_and_views_are_kept_and_do_not_disturb_duckdb(place: Place) -> None:
+    make(place)
+    place.run(lambda tx, s: (tx.set_tag(f"{s}.t", "owner", "me"), tx.set_tag(f"{s}.v", "owner", "you")))
+    place.run(lambda tx, s: tx.set_tag(f"{s}.t", "since", "2026"))
+    before = place.run(lambda tx, s: tx.set_comment(f"{s}.t", "words", column=("s", "x")))
+    place.run(lambda tx, s: tx.set_tag(f"{s}.t", "owner", None))
+    assert place.sql("SELECT count(*) FROM {s}.t, {s}.v") == [(400,)]
+    assert place.sql("SELECT tags FROM duckdb_tables() WHERE schema_name = '{s}' AND table_name = 't'") == [
+        ({"since": "2026"},)
+    ]
+    state, old = place.lake.state(), place.lake.state(before)
+    assert state.view(f"{place.schema}.v").tags == {"owner": "you"}
+    assert old.table(f"{place.schema}.t").tags == {"owner": "me", "since": "2026"}
+    assert place.lake.table(f"{place.schema}.t").columns[2].children[0].tags == {"comment": "words"}
+
+
+@pytest.mark.parametrize("kind", ["uuid", "json", "interval", "blob", "boolean", "timestamptz", "varchar"])
+def test_a_table_can_be_sorted_by_any_plain_column(place: Place, kind: str) -> None:
+    s = place.schema
+    with place.lake.transaction() as tx:
+        tx.create_table(f"{s}.t", {"k": "int32", "c": kind}, sort_by=["c desc", "k"])
+        tx.append(f"{s}.t", pa.table({"k": range(20)}))
+    place.sql("INSERT INTO {s}.t SELECT range, NULL FROM range(20)")
+    assert place.sql("SELECT count(*) FROM {s}.t") == [(40,)]
+
+
+def test_a_new_column_may_have_any_constant_default(place: Place) -> None:
+    make(place)
+    place.run(
+        lambda tx, s: (
+            tx.add_column(f"{s}.t", "bytes", "blob", default=b"\x00'\xff"),
+            tx.add_column(f"{s}.t", "word", "varchar", default="NULL"),
+            tx.add_column(f"{s}.t", "big", "uint64", default=2**64 - 1),
+        )
+    )
+    place.sql("INSERT INTO {s}.t (a) VALUES (100)")
+    expected = (b"\x00'\xff", "NULL", 2**64 - 1)
+    assert place.sql("SELECT DISTINCT bytes, word, big FROM {s}.t") == [expected]
+    assert {(r["bytes"], r["word"], r["big"]) for r in place.rows()} == {expected}
+
+
 # --- what DuckDB does is seen here at once ----------------------------------------------------------------
 
 
@@ -291,6 +332,11 @@ def test_an_open_lake_sees_what_duckdb_does_at_once(place: Place) -> None:
 
 
 # --- where the catalog is ---------------------------------------------------------------------------------
+
+
+def test_a_schema_name_that_cannot_be_used_is_refused(new_database: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="without a %"):
+        Lake.open(new_database, data_path=tmp_path, metadata_schema="per%cent")
 
 
 def test_two_lakes_in_one_database_know_nothing_of_each_other(new_database: str, tmp_path: Path) -> None:

@@ -187,6 +187,66 @@ REFUSED: dict[str, tuple[Work, type[HeadwaterError], str]] = {
         InvalidInputError,
         "cannot have a default",
     ),
+    "a default of a field": (
+        lambda tx, s: tx.set_default(f"{s}.t", ("s", "x"), 1),
+        InvalidInputError,
+        "whole columns",
+    ),
+    "a default with NUL": (
+        lambda tx, s: tx.set_default(f"{s}.t", "b", "a\0b"),
+        InvalidInputError,
+        "NUL",
+    ),
+    "a default that cannot be computed": (
+        lambda tx, s: tx.set_default(f"{s}.t", "a", SqlExpression("nosuch(1)")),
+        InvalidInputError,
+        "nosuch",
+    ),
+    "a default that names a column": (
+        lambda tx, s: tx.set_default(f"{s}.t", "a", SqlExpression("b")),
+        InvalidInputError,
+        "cannot be computed",
+    ),
+    "a default of a geometry": (
+        lambda tx, s: tx.create_table(f"{s}.x", {"g": "geometry"}, defaults={"g": "POINT(0 0)"}),
+        InvalidInputError,
+        "cannot have a default",
+    ),
+    "sorted by a field": (lambda tx, s: tx.set_sort_by(f"{s}.t", ["s.x"]), InvalidInputError, "fields"),
+    "sorted by what does not fit": (
+        lambda tx, s: tx.set_sort_by(f"{s}.t", ["a + b"]),
+        InvalidInputError,
+        "does not fit",
+    ),
+    "sorted by an unknown function": (
+        lambda tx, s: tx.set_sort_by(f"{s}.t", ["nosuch(a)"]),
+        InvalidInputError,
+        "nosuch",
+    ),
+    "sorted by no SQL": (lambda tx, s: tx.set_sort_by(f"{s}.t", ["a +"]), InvalidInputError, "not an SQL"),
+    "a tag of a column": (
+        lambda tx, s: tx.set_tag(f"{s}.t", "owner", "me", column="a"),
+        InvalidInputError,
+        "no tags but its comment",
+    ),
+    "a tag without a name": (lambda tx, s: tx.set_tag(f"{s}.t", "", "me"), InvalidInputError, "a name"),
+    "a comment with NUL": (lambda tx, s: tx.set_comment(f"{s}.t", "a\0b"), InvalidInputError, "NUL"),
+    "a comment with half a character": (
+        lambda tx, s: tx.set_comment(f"{s}.t", "\ud800"),
+        InvalidInputError,
+        "surrogates",
+    ),
+    "a comment that is a number": (lambda tx, s: tx.set_comment(f"{s}.t", 5), InvalidInputError, "text"),
+    "a table name that is none": (
+        lambda tx, s: tx.create_table(None, {"a": "int32"}),  # type: ignore[arg-type]
+        InvalidInputError,
+        "not a table name",
+    ),
+    "a column name that is none": (
+        lambda tx, s: tx.create_table(f"{s}.x", {5: "int32"}),  # type: ignore[dict-item]
+        InvalidInputError,
+        "not a name",
+    ),
     "a narrower type": (
         lambda tx, s: tx.widen_column(f"{s}.t", "a", "int16"),
         InvalidInputError,
@@ -318,3 +378,10 @@ def test_an_operation_that_fails_midway_leaves_nothing_of_itself(place: Place, f
     assert place.sql("FROM {s}.v") == [(1,)]
     stored = [f for f in Path(place.lake.table(f"{s}.t").path).rglob("*.parquet") if "delete" not in f.name]
     assert len(stored) == 2, "files of the failed operation are gone"
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", 5])
+def test_a_message_is_text_that_can_be_stored(place: Place, text: Any) -> None:
+    for what in ("author", "message", "extra_info"):
+        with pytest.raises(InvalidInputError, match=what):
+            place.lake.transaction(**{what: text})

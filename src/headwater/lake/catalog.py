@@ -100,7 +100,7 @@ def table_name(name: TableName | str | tuple[str, str]) -> TableName:
     >>> table_name('sales."odd.name"')
     TableName(schema='sales', name='odd.name')
     """
-    parts = list(name) if isinstance(name, tuple) else _split_name(name)
+    parts = list(name) if isinstance(name, tuple) else _split_name(check_text(name, "a table name"))
     if len(parts) == 1:
         parts = [DEFAULT_SCHEMA, parts[0]]
     if len(parts) != 2 or not all(parts):
@@ -109,6 +109,18 @@ def table_name(name: TableName | str | tuple[str, str]) -> TableName:
             hint='Write name, schema.name, or quote parts that hold dots: schema."odd.name".',
         )
     return TableName(*parts)
+
+
+def check_text(value: Any, what: str) -> str:
+    """Text that PostgreSQL can store."""
+    try:
+        if isinstance(value, str) and b"\0" not in value.encode():
+            return value
+    except UnicodeEncodeError:
+        pass
+    raise InvalidInputError(
+        f"{value!r} is not {what}.", hint="It must be text, without NUL characters and lone surrogates."
+    )
 
 
 def key(name: TableName | str) -> tuple[str, str]:

@@ -17,7 +17,7 @@ from psycopg import conninfo, sql
 from psycopg.pq import TransactionStatus
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from headwater.errors import CatalogError, CatalogUnavailableError, HeadwaterError
+from headwater.errors import CatalogError, CatalogUnavailableError, HeadwaterError, SettingsError
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -44,6 +44,10 @@ class Database:
                 detail=_without_secrets(str(error), {}),
                 hint="Use postgresql://user@host:port/database or `host=… dbname=…`.",
             ) from None
+        if not schema or "%" in schema:
+            raise SettingsError(
+                f"{schema!r} cannot be the metadata schema.", hint="Its name is any text without a % sign."
+            )
         parameters.setdefault("application_name", "headwater")
         parameters.setdefault("connect_timeout", str(CONNECT_TIMEOUT_SECONDS))
         self._parameters = parameters

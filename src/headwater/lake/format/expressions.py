@@ -6,7 +6,7 @@ An expression that DuckDB cannot parse makes a whole catalog unreadable to it, s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,17 +56,28 @@ def parse_expression(text: str) -> Expression:
     return Expression(_text(chosen[0][0]), chosen[0][0])
 
 
+def bind(expression: Expression, columns: Mapping[str, str]) -> None:
+    """Check that the expression means something over columns of these types (in SQL)."""
+    listed = ", ".join(f"CAST(NULL AS {kind}) AS {_quoted(name)}" for name, kind in columns.items())
+    _try(f"SELECT ({expression.text}\n) FROM (SELECT {listed}) LIMIT 0", f"{expression.text!r} does not fit.")
+
+
 def compute(expression: Expression, type_sql: str) -> None:
     """Compute the expression once, as a value of a type; raises where that fails."""
+    query = f"SELECT CAST(({expression.text}\n) AS {type_sql})"
+    _try(query, f"{expression.text!r} cannot be computed as {type_sql}.")
+
+
+def _try(query: str, problem: str) -> None:
     try:
         with sandbox() as session:
-            session.execute(f"SELECT CAST(({expression.text}\n) AS {type_sql})").fetchall()
+            session.execute(query).fetchall()
     except duckdb.Error as error:
-        raise InvalidInputError(
-            f"{expression.text!r} cannot be computed as {type_sql}.",
-            detail=str(error).split("\n")[0],
-            expression=expression.text,
-        ) from None
+        raise InvalidInputError(problem, detail=str(error).split("\n")[0]) from None
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _references(tree: Any) -> Iterator[dict[str, Any]]:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from headwater.errors import InvalidInputError
 from headwater.lake.catalog import no_column
-from headwater.lake.format.expressions import Expression, parse_expression
+from headwater.lake.format.expressions import Expression, bind, parse_expression
+from headwater.lake.format.types import type_text
 from headwater.lake.model import PartitionField, SortField, Table
 
 CALENDAR = ("year", "month", "day", "hour")
@@ -17,6 +18,8 @@ _SORT = re.compile(
     r"(?P<expression>.+?)(?:\s+(?P<direction>asc|desc))?(?:\s+nulls\s+(?P<nulls>first|last))?\s*",
     re.IGNORECASE | re.DOTALL,
 )
+#: Types whose values Arrow cannot sort. (A sort order is advice; rows without it are as good.)
+_UNSORTED = ("interval", "variant", "geometry")
 _TEMPORAL = ("date", "timestamp", "timestamp_s", "timestamp_ms", "timestamp_ns", "timestamptz")
 
 
@@ -77,6 +80,13 @@ def parse_sort_by(table: Table, fields: Iterable[str]) -> tuple[SortField, ...]:
         for names in expression.columns:
             if table.column(names[0]) is None:
                 raise no_column(table, names, " to sort by")
+            if len(names) > 1:
+                raise InvalidInputError(
+                    f"{text!r}: a table is sorted by columns, not by fields inside one.",
+                    detail="DuckDB could no longer insert into it.",
+                    table=str(table.name),
+                )
+        bind(expression, {c.name: type_text(c) for c in table.columns})
         parsed.append(
             SortField(
                 expression.text,
@@ -130,7 +140,7 @@ def sort_keys(table: Table) -> list[tuple[str, str, str]]:
     keys = []
     for sort_field in table.sort:
         column = table.column(_unquoted(sort_field.expression))
-        if column is None or column.is_nested:
+        if column is None or column.is_nested or column.type in _UNSORTED:
             return []
         order = "descending" if sort_field.direction.upper() == "DESC" else "ascending"
         nulls = "at_start" if sort_field.null_order.upper() == "NULLS_FIRST" else "at_end"

@@ -316,7 +316,7 @@ def default_text(value: Any, column: Column) -> DefaultText:
     """A constant default as DuckDB stores it; the value may be anything that fits the column's Arrow type."""
     if value is None:
         return DefaultText(None, None, "literal")
-    if column.is_nested:
+    if column.is_nested or column.type in ("variant", "geometry"):
         raise InvalidInputError(
             f"column {column.name!r}: a {column.type} cannot have a default",
             detail="DuckDB supports none",
@@ -324,6 +324,12 @@ def default_text(value: Any, column: Column) -> DefaultText:
         )
     plain = _plain(value, column)
     text = to_text(plain, column.type)
+    if "\0" in text:
+        raise InvalidInputError(
+            f"column {column.name!r}: a default cannot hold a NUL character",
+            detail="PostgreSQL, which keeps it, has none",
+            column=column.name,
+        )
     if column.type == "blob" or text.upper() == "NULL":
         # As a literal, DuckDB would take the text NULL for no default, and refuses a blob.
         quoted = text.replace("'", "''")
@@ -355,6 +361,8 @@ def _typed_array(value: Any, type_: str) -> AnyArray:
         return pa.array([Decimal(str(value))])
     if type_ == "interval":
         return pa.array([value], pa.month_day_nano_interval())
+    if type_ == "uint64" and isinstance(value, int):
+        return pa.array([value], pa.uint64())
     return pa.array([value])
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from headwater.lake import options as lake_options
-from headwater.lake.catalog import folder, key, no_column, table_name
+from headwater.lake.catalog import check_text, folder, key, no_column, table_name
 from headwater.lake.format.expressions import compute, parse_expression
 from headwater.lake.format.ids import new_uuid
 from headwater.lake.format.layout import is_sorted_by, parse_partition_by, parse_sort_by, rename_in_sort
@@ -208,7 +208,7 @@ class SchemaOperations(WholeOperations):
         new = replace(new, nulls_allowed=not not_null)
         if default is not None:
             stored = _default(default, new)
-            if stored.default_type == "expression":
+            if stored.initial_default is None:
                 raise InvalidInputError(
                     "Rows that are there already need one value: the default of a new column is a literal.",
                     hint="Add the column without a default, then set_default() for rows to come.",
@@ -297,6 +297,8 @@ class SchemaOperations(WholeOperations):
         if self.already_applied:
             return
         found, path, target = self._find_column(table, column)
+        if len(path) > 1:
+            raise InvalidInputError("A default is possible for whole columns, not for fields inside one.")
         stored = DefaultText(None, None, "literal") if default is None else _default(default, target)
         self._replace_column(
             found,
@@ -365,6 +367,15 @@ class SchemaOperations(WholeOperations):
         """Set or, with None, clear a tag of a table, a view or a column."""
         if self.already_applied:
             return
+        check_name(tag, "tag")
+        if value is not None:
+            check_text(value, "a comment" if tag == "comment" else "the value of a tag")
+        if column is not None and tag != "comment":
+            raise InvalidInputError(
+                f"A column has no tags but its comment, not {tag!r}.",
+                detail="DuckDB could no longer read the catalog.",
+                hint="Tag the table.",
+            )
         view = self._draft.state.find_view(name)
         if column is not None:
             found, path, target = self._find_column(name, column)
@@ -394,6 +405,8 @@ class SchemaOperations(WholeOperations):
             return
         wanted = table_name(name)
         check_name(wanted.name, "view")
+        for alias in column_aliases:
+            check_name(alias, "column")
         schema = self._draft.state.schema(wanted.schema)
         wanted = TableName(schema.name, wanted.name)
         existing = self._draft.views.get(key(wanted))
@@ -504,7 +517,7 @@ class SchemaOperations(WholeOperations):
 
 def check_name(name: str, what: str) -> None:
     """Names may hold anything but NUL, and may not be empty."""
-    if not isinstance(name, str) or not name or "\0" in name:
+    if not check_text(name, f"a name for a {what}"):
         raise InvalidInputError(f"{name!r} is not a name for a {what}.", hint="Names are non-empty text.")
 
 
@@ -547,6 +560,7 @@ def build_columns(columns: TableColumns) -> tuple[Column, ...]:
     built: list[Column] = []
     next_id = 1
     for name, type_ in pairs:
+        check_name(name, "column")
         column = build_column(name, type_, next_id)
         next_id = max(c.id for c in column.walk()) + 1
         built.append(column)

@@ -196,8 +196,17 @@ class Stager:
         where = {"schema_id": table.schema_id, "table_id": table.id}
         if not keys or not self.options.flag("sort_on_insert", True, **where):
             return data, row_ids
-        order = pc.sort_indices(data, sort_keys=cast(Any, keys))  # the stubs do not know null placement
+        columns = {name: _plain(data.column(name)) for name, _, _ in keys}
+        # The stubs do not know null placement.
+        order = pc.sort_indices(pa.table(columns), sort_keys=cast(Any, keys))
         return data.take(order), None if row_ids is None else row_ids.take(order)
+
+
+def _plain(data: AnyArray) -> AnyArray:
+    """Values in the type that stores them: Arrow does not sort by UUIDs or JSON."""
+    if not isinstance(data.type, pa.BaseExtensionType):
+        return data
+    return pa.chunked_array([chunk.storage for chunk in data.chunks], cast(Any, data.type).storage_type)
 
 
 def _field(name: str, kind: pa.DataType, field_id: int) -> pa.Field[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +21,7 @@ from headwater.errors import (
     CommitOutcomeUnknownError,
     InvalidInputError,
 )
-from headwater.lake.catalog import CatalogReader, CatalogState, latest_snapshot
+from headwater.lake.catalog import CatalogReader, CatalogState, check_text, latest_snapshot
 from headwater.lake.connection import Connection, Database
 from headwater.lake.model import Column, StagedFile, Table
 from headwater.lake.options import LakeOptions, load_options
@@ -59,6 +59,9 @@ class Transaction(SchemaOperations, DataOperations):
         *,
         compression: str | None = None,
     ):
+        for what, text in asdict(info).items():
+            if text is not None:
+                check_text(text, f"a text for {what}")
         self._context = context
         self._info = info
         self._compression = compression
