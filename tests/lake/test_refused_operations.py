@@ -247,6 +247,20 @@ REFUSED: dict[str, tuple[Work, type[HeadwaterError], str]] = {
         InvalidInputError,
         "not a name",
     ),
+    "the schema of names without one": (
+        lambda tx, s: tx.drop_schema("MAIN", cascade=True),
+        InvalidInputError,
+        "cannot be dropped",
+    ),
+    "partitioned in two ways at once": (
+        lambda tx, s: (
+            tx.set_partition_by(f"{s}.t", ["b"]),
+            tx.append(f"{s}.t", pa.table({"a": range(20)})),
+            tx.set_partition_by(f"{s}.t", ["bucket(2, a)"]),
+        ),
+        InvalidInputError,
+        "Commit them first",
+    ),
     "a narrower type": (
         lambda tx, s: tx.widen_column(f"{s}.t", "a", "int16"),
         InvalidInputError,

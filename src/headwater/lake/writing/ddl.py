@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError
 from headwater.lake import options as lake_options
-from headwater.lake.catalog import check_text, folder, key, no_column, table_name
+from headwater.lake.catalog import DEFAULT_SCHEMA, check_text, folder, key, no_column, table_name
 from headwater.lake.format.expressions import compute, parse_expression
 from headwater.lake.format.ids import new_uuid
 from headwater.lake.format.layout import is_sorted_by, parse_partition_by, parse_sort_by, rename_in_sort
@@ -75,6 +75,13 @@ class SchemaOperations(WholeOperations):
         if self.already_applied or (if_exists and name.lower() not in self._draft.schemas):
             return
         schema = self._draft.state.schema(name)
+        if schema.name.lower() == DEFAULT_SCHEMA:
+            raise InvalidInputError(
+                f"Schema {schema.name!r} cannot be dropped.",
+                detail="Names without a schema mean it, and DuckDB cannot USE a lake without it.",
+                hint="Drop the tables in it.",
+                schema=schema.name,
+            )
         tables = [t for t in self._draft.tables.values() if t.schema_id == schema.id]
         views = [v for v in self._draft.views.values() if v.schema_id == schema.id]
         if (tables or views) and not cascade:
@@ -341,6 +348,13 @@ class SchemaOperations(WholeOperations):
             return
         if found.partition is not None and found.partition.fields == parsed:
             return
+        written = self._draft.data.get(found.id)
+        if written is not None and any((new.staged.partition_id or 0) < 0 for new in written.files):
+            raise InvalidInputError(
+                f"Table {found.name} has rows of this transaction that are partitioned in another new way.",
+                hint="Commit them first, or set the partitioning before they are written.",
+                table=str(found.name),
+            )
         self._draft.put_table(replace(found, partition=PartitionSpec(self._draft.new_id(), parsed)))
 
     @whole
