@@ -447,3 +447,16 @@ def test_indexes_serve_a_lake_that_duckdb_made(new_database, tmp_path):
     pair.run("CALL ducklake_merge_adjacent_files('lake')", "CALL ducklake_rewrite_data_files('lake')")
     assert pair.found("t") == pair.expected("t")
     pair.close()
+
+
+def test_counts_that_duckdb_does_not_keep_prune_nothing(lake: Lake) -> None:
+    """Of intervals and times with a zone DuckDB records no value and no NULL, however many there are."""
+    session = lake.duckdb()
+    session.execute("CREATE TABLE u (i INTERVAL, z TIMETZ)")
+    session.execute(
+        "INSERT INTO u SELECT INTERVAL 1 DAY, '12:00:00+00' FROM range(20) UNION ALL SELECT NULL, NULL"
+    )
+    for column in ("i", "z"):
+        assert lake.read("u", where=f"{column} IS NOT NULL").num_rows == 20
+        assert lake.read("u", where=f"{column} IS NULL").num_rows == 1
+    assert lake.read("u", where="i = INTERVAL 1 DAY").num_rows == 20

@@ -32,6 +32,7 @@ from headwater.algebra.predicates import (
 from headwater.errors import InvalidInputError
 from headwater.lake.connection import Database
 from headwater.lake.format.partitions import CALENDAR, transformed_text
+from headwater.lake.format.values import UNBOUNDED
 from headwater.lake.model import Column, PartitionField, PartitionSpec, Table
 from headwater.lake.reading.bounds import Bounds, Kind, bounds, constant, kind_of
 from headwater.lake.reading.indexes import SHORT_STATISTICS, SHORT_VALUE
@@ -230,8 +231,10 @@ class _Compiler:
         inner = predicate.part if isinstance(predicate, Not) else predicate
         assert isinstance(inner, Comparison | In | IsNull | StartsWith)  # noqa: S101 - `node` saw to it
         column = resolve(self.table, inner.column)
-        if column is None or column.is_nested or column.type == "variant":
-            return None  # a NULL in a variant is a value to Parquet, so that null_count says nothing
+        if column is None or column.is_nested or column.type in UNBOUNDED:
+            # DuckDB keeps no bounds of these, and its counts are no counts: 0 and 0 for intervals, no NULL in
+            # a variant.
+            return None
         facts: list[_Node | None] = [self._from_statistics(predicate, column)]
         spec = self.table.partition
         for index, key in enumerate(spec.fields if spec else ()):
