@@ -212,7 +212,10 @@ def _create_database(cluster: Cluster, database: str) -> None:
     with _connect(cluster) as connection:
         found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (database,)).fetchone()
         if found is None:
-            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+            try:
+                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(database)))
+            except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
+                pass  # the server was still making it for a client that was killed
 
 
 def _connect(cluster: Cluster) -> psycopg.Connection[tuple[Any, ...]]:
