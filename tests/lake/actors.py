@@ -1,4 +1,4 @@
-"""Two actors on one lake, Headwater and DuckDB's own extension, and a judge that compares after every step."""
+"""Two actors on one lake, Headwater and DuckDB's extension, and a judge that compares after every step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ from tests.support import duck, literal
 ACTORS = ("ours", "duck", "second", "fresh")
 
 # Errors of DuckDB 1.5.5 that the steps or the judge go around, each by its name.
-DROPPED_INLINED_TABLE = "A flush drops inlined tables of older column layouts; other sessions that know them die of an internal error."
+DROPPED_INLINED_TABLE = (
+    "A flush drops inlined tables of older column layouts; "
+    "other sessions that know them die of an internal error."
+)
 
 WIDENED_BEFORE = (
     "Conditions on a column die of an internal error at snapshots from before its type was widened."
@@ -449,7 +452,7 @@ class World:
         _same(f"ours, table {frozen.table.name!r} at snapshot {snapshot} WHERE {where}", expected, ours)
 
     def _answers(self, session: Any, queries: list[str]) -> list[Counter[tuple[Any, ...]]]:
-        """The rows of each query (a list of texts each), asked for in one statement: DuckDB is slow to plan."""
+        """The rows of each query (lists of texts), asked for in one statement: DuckDB is slow to plan."""
         if not queries:
             return []
         parts = [f"SELECT {i} AS i, * FROM ({query}) q(v)" for i, query in enumerate(queries)]
