@@ -3,7 +3,8 @@
 A `Case` is a list of steps. Each step is what a user would write in DuckDB's SQL beside what a user would
 write in Python, and both run on a lake of their own, from the very first snapshot. After every step all
 catalog tables are compared, table by table and column by column; `differential_allowed` names
-every difference that is allowed, with the reason. At the end DuckDB reads both lakes at every snapshot.
+every difference that is allowed, with the reason. At the end DuckDB reads both lakes at every snapshot, and
+we read DuckDB's.
 """
 
 from __future__ import annotations
@@ -131,23 +132,22 @@ def _calculator() -> Any:
 # --- running and comparing ----------------------------------------------------------------------------------
 
 
-def catalog(dsn: str, schema: str = "public") -> Catalog:
+def catalog(connection: psycopg.Connection[Any], schema: str = "public") -> Catalog:
     """Every table of a catalog, inlined rows included."""
-    with psycopg.connect(dsn, row_factory=dict_row) as connection:
-        names = connection.execute(
-            "SELECT c.relname, array_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) "
-            "ORDER BY a.attnum) AS columns FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
-            "WHERE c.relnamespace = %s::regnamespace AND c.relkind = 'r' AND a.attnum > 0 GROUP BY 1",
-            (schema,),
-        ).fetchall()
-        with connection.pipeline():
-            cursors = {
-                row["relname"]: connection.execute(
-                    sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, row["relname"]))
-                )
-                for row in names
-            }
-        found: Catalog = {name: cursor.fetchall() for name, cursor in cursors.items()}
+    names = connection.execute(
+        "SELECT c.relname, array_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) "
+        "ORDER BY a.attnum) AS columns FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
+        "WHERE c.relnamespace = %s::regnamespace AND c.relkind = 'r' AND a.attnum > 0 GROUP BY 1",
+        (schema,),
+    ).fetchall()
+    with connection.pipeline():
+        cursors = {
+            row["relname"]: connection.execute(
+                sql.SQL("SELECT * FROM {}").format(sql.Identifier(schema, row["relname"]))
+            )
+            for row in names
+        }
+    found: Catalog = {name: cursor.fetchall() for name, cursor in cursors.items()}
     # DuckDB leaves quotes out where it can, so that PostgreSQL folds some names of inlined columns.
     found["columns of the tables themselves"] = [
         {"table": row["relname"], "columns": [text.lower() for text in row["columns"]]} for row in names
@@ -190,16 +190,20 @@ class Pair:
 
     def __init__(self, session: Any, theirs: str, ours: str, folder: Path):
         self.session, self.theirs, self.ours = session, theirs, ours
-        for dsn in (theirs, ours):
-            with psycopg.connect(dsn) as connection:
-                connection.execute("DROP SCHEMA public CASCADE")
-                connection.execute("CREATE SCHEMA public")
+        self.catalogs = [
+            psycopg.connect(dsn, autocommit=True, row_factory=dict_row) for dsn in (theirs, ours)
+        ]
+        for connection in self.catalogs:
+            connection.execute("DROP SCHEMA public CASCADE")
+            connection.execute("CREATE SCHEMA public")
         self.lake = Lake.open(ours, data_path=folder / "ours")
         attach(session, "lake", theirs, folder / "theirs")
         session.execute("USE lake")
 
     def close(self) -> None:
         self.lake.close()
+        for connection in self.catalogs:
+            connection.close()
         self.session.execute("USE memory")
         for alias in ("lake", "ours"):
             self.session.execute(f"DETACH DATABASE IF EXISTS {alias}")
@@ -216,7 +220,7 @@ class Pair:
         """What differs beyond what is allowed, and which allowed differences there were."""
         if case.only_rows:
             return [], set()
-        theirs, ours = catalog(self.theirs), catalog(self.ours)
+        theirs, ours = map(catalog, self.catalogs)
         if case.renumbered:
             theirs, ours = _sizes(theirs), _sizes(ours)
         seen = set()
@@ -228,9 +232,8 @@ class Pair:
         return differences(theirs, ours), seen
 
     def rows(self) -> list[dict[Any, Any]]:
-        """All rows of all tables at all snapshots: each lake as DuckDB reads it, then as we read it."""
+        """All rows of all tables at all snapshots: both lakes as DuckDB reads them, and its as we read it."""
         attach(self.session, "ours", self.ours, self.lake.data_path)
-        theirs = Lake.open(self.theirs)
         places = [
             (snapshot.id, table.name)
             for snapshot in self.lake.snapshots()
@@ -245,12 +248,11 @@ class Pair:
             }
             for alias in ("lake", "ours")
         ]
-        for lake in (theirs, self.lake):
-            found.append({})
-            for at, name in places:
-                rows = lake.read(name, at, hidden=["rowid"])
-                self.session.register("rows_read", rows)
-                found[-1][at, *name] = self._read("COLUMNS(* EXCLUDE (rowid))::VARCHAR FROM rows_read")
+        found.append({})
+        theirs = Lake.open(self.theirs)
+        for at, name in places:
+            self.session.register("rows_read", theirs.read(name, at, hidden=["rowid"]))
+            found[-1][at, *name] = self._read("COLUMNS(* EXCLUDE (rowid))::VARCHAR FROM rows_read")
         theirs.close()
         return found
 
