@@ -1,0 +1,1 @@
+"""DuckLake tables in Spark."""
