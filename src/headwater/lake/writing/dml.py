@@ -290,6 +290,8 @@ class DataOperations(WholeOperations):
             return
         plan = plan_scan(self._context.db, self._draft.base, table, where=predicate)
         for scan in plan.files:
+            if data is not None and scan.file.id in data.ended_files:
+                continue
             mine = data.deletes.get(scan.file.id) if data else None
             if mine is not None:
                 gone = np.union1d(np.array(scan.inlined_deletes, np.int64), mine.positions)

@@ -120,10 +120,13 @@ class Stager:
         )
 
     def discard(self, table: Table, files: Iterable[StagedFile]) -> None:
-        """Remove files that no commit will name; what cannot be removed is left for clean-up."""
+        """Remove files that no commit will name; what cannot be removed is left for clean-up.
+
+        Files outside the table's folder stay: somebody else's, who may still want them.
+        """
         for file in files:
-            location = table.path + file.path if file.path_is_relative else file.path
-            self.remove(location)
+            if file.path_is_relative:
+                self.remove(table.path + file.path)
 
     def remove(self, location: str) -> None:
         """Remove one file nobody names; a failure leaves an orphan, which clean-up collects."""

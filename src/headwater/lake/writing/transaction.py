@@ -28,9 +28,9 @@ from headwater.lake.options import LakeOptions, load_options
 from headwater.lake.own import applied_snapshot, ensure_own_tables
 from headwater.lake.writing.commit import Commit, CommitInfo, CommitResult, Join
 from headwater.lake.writing.ddl import SchemaOperations
-from headwater.lake.writing.dml import DataOperations
 from headwater.lake.writing.draft import Draft, NewFile
 from headwater.lake.writing.prepared import inlining_limit
+from headwater.lake.writing.row_changes import RowChanges
 from headwater.lake.writing.staging import Stager
 from headwater.storage.store import Store
 from headwater.typedefs import SnapshotId
@@ -45,7 +45,7 @@ class LakeContext:
     reader: CatalogReader
 
 
-class Transaction(SchemaOperations, DataOperations):
+class Transaction(SchemaOperations, RowChanges):
     """Collects operations; leaving the `with` block commits them, an exception drops them.
 
     With an `operation_id` that was applied before, `already_applied` is true, operations do nothing and
