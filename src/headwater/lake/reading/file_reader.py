@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,50 +30,122 @@ from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.storage.duckdb_codec import encrypted_footer, read_with_duckdb
 from headwater.storage.store import Store
+from headwater.typedefs import SnapshotId
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Selection(Protocol):
+    """Which rows of a file are to be read."""
+
+    @property
+    def by_snapshot(self) -> bool:
+        """Whether the rows' embedded snapshot ids are needed to tell."""
+
+    def none_of(self, first: int, count: int) -> bool:
+        """Whether it is clear that none of `count` rows that begin at position `first` is to be read."""
+
+    def kept(self, first: int, count: int, snapshots: Positions | None) -> Mask | None:
+        """Which of these rows are to be read, given their snapshots if `by_snapshot`; None for all."""
+
+
+class FinishedRows(Protocol):
+    """What becomes of the rows that are read; see `Request`."""
+
+    @property
+    def needed(self) -> tuple[Column, ...]:
+        """The columns that must be read."""
+
+    @property
+    def needed_hidden(self) -> tuple[str, ...]:
+        """The hidden columns that are needed."""
+
+    def finish(self, rows: pa.Table, hidden: Callable[[str], AnyArray]) -> pa.Table:
+        """The result of rows that have the needed columns; `hidden` gives the values of a hidden column."""
 
 
 def read_file(
     store: Store, plan: ScanPlan, scan: FileScan, request: Request, rows_at_once: int
 ) -> Iterator[pa.Table]:
-    """The file's rows, in pieces of whole row groups with about `rows_at_once` rows."""
-    with _explained(plan, scan.file):
+    """The rows of a scan, in pieces of whole row groups with about `rows_at_once` rows."""
+    with explained(plan, scan.file):
         gone = (
             deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id)
             if scan.deletes or scan.inlined_deletes
             else np.empty(0, np.int64)
         )
-        reader = _FileReader(store, plan, scan, request, gone)
-        if scan.file.encryption_key is not None or needs_duckdb_to_read(request.needed):
-            yield from reader.piece_by_duckdb()
-            return
-        with store.open_input(scan.file.path) as source:
-            yield from reader.pieces(source, rows_at_once)
+        selection = _LiveRows(gone, scan.max_snapshot)
+        yield from read_selected(store, plan, scan.file, request, selection, rows_at_once)
+
+
+def read_selected(
+    store: Store,
+    plan: ScanPlan,
+    file: DataFile,
+    request: FinishedRows,
+    selection: Selection,
+    rows_at_once: int,
+) -> Iterator[pa.Table]:
+    """The selected rows of a file, of whose plan only table and mappings matter."""
+    reader = _FileReader(store, plan, file, request, selection)
+    if file.encryption_key is not None or needs_duckdb_to_read(request.needed):
+        yield from reader.piece_by_duckdb()
+        return
+    with store.open_input(file.path) as source:
+        yield from reader.pieces(source, rows_at_once)
+
+
+@dataclass(frozen=True, slots=True)
+class _LiveRows:
+    """The rows that are neither deleted nor newer than a snapshot."""
+
+    gone: Positions
+    max_snapshot: SnapshotId | None
+
+    @property
+    def by_snapshot(self) -> bool:
+        return self.max_snapshot is not None
+
+    def none_of(self, first: int, count: int) -> bool:
+        low, high = np.searchsorted(self.gone, (first, first + count))
+        return bool(high - low >= count)
+
+    def kept(self, first: int, count: int, snapshots: Positions | None) -> Mask | None:
+        kept: Mask | None = None
+        low, high = np.searchsorted(self.gone, (first, first + count))
+        if high > low:
+            kept = np.ones(count, np.bool_)
+            kept[self.gone[low:high] - first] = False
+        if self.max_snapshot is not None and snapshots is not None:
+            old = snapshots <= self.max_snapshot
+            kept = old if kept is None else kept & old
+        return kept
 
 
 @dataclass
 class _FileReader:
     store: Store
     plan: ScanPlan
-    scan: FileScan
-    request: Request
-    gone: Positions
+    file: DataFile
+    request: FinishedRows
+    selection: Selection
 
     def pieces(self, source: pa.NativeFile, rows_at_once: int) -> Iterator[pa.Table]:
         parquet = pq.ParquetFile(source, pre_buffer=True)
-        layout = _Layout.of(parquet.schema_arrow, self.plan, self.scan, self.request)
+        layout = self._layout(parquet.schema_arrow)
         first = 0
         for groups, count in _groups(parquet.metadata, rows_at_once):
-            if not self._all_gone(first, count):
+            if not self.selection.none_of(first, count):
                 data = parquet.read_row_groups(groups, columns=layout.names)
                 yield self.piece(data, layout, first, count)
             first += count
 
     def piece_by_duckdb(self) -> Iterator[pa.Table]:
         """The whole file at once, for files that only DuckDB can decode."""
-        file = self.scan.file
+        file = self.file
         footer = self._footer(file)
-        layout = _Layout.of(footer.schema.to_arrow_schema(), self.plan, self.scan, self.request)
-        if footer.num_rows and not self._all_gone(0, footer.num_rows):
+        layout = self._layout(footer.schema.to_arrow_schema())
+        if footer.num_rows and not self.selection.none_of(0, footer.num_rows):
             data = read_with_duckdb(self.store, file.path, file.encryption_key, layout.names)
             yield self.piece(data, layout, 0, footer.num_rows)
 
@@ -83,9 +155,8 @@ class _FileReader:
         with self.store.open_input(file.path) as source:
             return pq.read_metadata(source)
 
-    def _all_gone(self, first: int, count: int) -> bool:
-        low, high = np.searchsorted(self.gone, (first, first + count))
-        return bool(high - low >= count)
+    def _layout(self, schema: pa.Schema) -> _Layout:
+        return _Layout.of(schema, self.plan, self.file, self.request, self.selection.by_snapshot)
 
     def piece(self, data: pa.Table, layout: _Layout, first: int, count: int) -> pa.Table:
         """The rows left of `count` rows that begin at position `first`, as the request wants them."""
@@ -96,8 +167,8 @@ class _FileReader:
                 data = data.filter(pa.array(kept))
             positions = np.flatnonzero(kept) + first
         places = np.arange(first, first + count) if positions is None else positions
-        rows = layout.rows(data, len(places), self.scan.file.path)
-        file = self.scan.file
+        file = self.file
+        rows = layout.rows(data, len(places), file.path)
 
         def hidden(name: str) -> AnyArray:
             match name:
@@ -117,23 +188,17 @@ class _FileReader:
 
         return self.request.finish(rows, hidden)
 
-    def _kept(self, data: pa.Table, layout: _Layout, first: int, count: int) -> npt.NDArray[np.bool_] | None:
-        """Which rows are neither deleted nor newer than the snapshot; None for all."""
-        kept: npt.NDArray[np.bool_] | None = None
-        low, high = np.searchsorted(self.gone, (first, first + count))
-        if high > low:
-            kept = np.ones(count, np.bool_)
-            kept[self.gone[low:high] - first] = False
-        if self.scan.max_snapshot is not None:
-            if layout.snapshot_ids is None:
-                raise CorruptFileError(
-                    f"{self.scan.file.path!r} does not say which snapshot its rows are of.",
-                    detail="The catalog says that it holds rows of several.",
-                    location=self.scan.file.path,
-                )
-            old = data.column(layout.snapshot_ids).to_numpy() <= self.scan.max_snapshot
-            kept = old if kept is None else kept & old
-        return kept
+    def _kept(self, data: pa.Table, layout: _Layout, first: int, count: int) -> Mask | None:
+        """Which rows are selected; None for all."""
+        if not self.selection.by_snapshot:
+            return self.selection.kept(first, count, None)
+        if layout.snapshot_ids is None:
+            raise CorruptFileError(
+                f"{self.file.path!r} does not say which snapshot its rows are of.",
+                detail="The catalog says that it holds rows of several.",
+                location=self.file.path,
+            )
+        return self.selection.kept(first, count, data.column(layout.snapshot_ids).to_numpy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +215,9 @@ class _Layout:
     snapshot_ids: str | None
 
     @classmethod
-    def of(cls, schema: pa.Schema, plan: ScanPlan, scan: FileScan, request: Request) -> _Layout:
+    def of(
+        cls, schema: pa.Schema, plan: ScanPlan, file: DataFile, request: FinishedRows, by_snapshot: bool
+    ) -> _Layout:
         """Find the columns by field id, by the file's name mapping, or by position."""
         fields = list(schema)
         by_id = {found: field.name for field in fields if (found := field_id(field)) is not None}
@@ -160,7 +227,7 @@ class _Layout:
             SNAPSHOT_ID_FIELD, SNAPSHOT_ID_COLUMN if SNAPSHOT_ID_COLUMN in known else None
         )
         names: list[str] | None = None
-        mapping = None if scan.file.mapping_id is None else plan.mappings.get(scan.file.mapping_id, ())
+        mapping = None if file.mapping_id is None else plan.mappings.get(file.mapping_id, ())
         if mapping is not None:
             wanted = {column.id for column in request.needed}
             sources = {m.source_name.lower() for m in mapping if m.target_id in wanted and not m.is_partition}
@@ -170,9 +237,7 @@ class _Layout:
         if names is not None:
             if row_ids is not None and "rowid" in request.needed_hidden:
                 names.append(row_ids)
-            if snapshot_ids is not None and (
-                scan.max_snapshot is not None or "snapshot_id" in request.needed_hidden
-            ):
+            if snapshot_ids is not None and (by_snapshot or "snapshot_id" in request.needed_hidden):
                 names.append(snapshot_ids)
         return cls(
             columns=request.needed,
@@ -210,7 +275,7 @@ def _groups(metadata: pq.FileMetaData, rows_at_once: int) -> Iterator[tuple[list
 
 
 @contextmanager
-def _explained(plan: ScanPlan, file: DataFile) -> Iterator[None]:
+def explained(plan: ScanPlan, file: DataFile) -> Iterator[None]:
     """Say of which table and snapshot a file is that cannot be read."""
     where = f"{plan.table.name} at snapshot {plan.snapshot.id}"
     facts: dict[str, Any] = {"table": str(plan.table.name), "snapshot_id": plan.snapshot.id}

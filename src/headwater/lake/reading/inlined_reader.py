@@ -80,17 +80,22 @@ def _select(
     return connection.execute(query, {"at": plan.snapshot.id})
 
 
+def inlined_rows(
+    rows: Sequence[tuple[Any, ...]], stored: Sequence[Column], needed: Sequence[Column]
+) -> pa.Table:
+    """Rows of the `stored` columns, as `needed` has them now."""
+    if stored:
+        data = from_inlined_rows(list(rows), stored)
+        labelled = pa.Table.from_arrays(data.columns, schema=arrow_schema(stored))
+        return conform(labelled, needed)
+    arrays = [default_array(column, len(rows)) for column in needed]
+    return pa.Table.from_arrays(arrays, names=[column.name for column in needed])
+
+
 def _as_table(rows: list[tuple[Any, ...]], scan: InlinedScan, request: Request) -> pa.Table:
-    stored = _stored(scan, request)
     row_ids = pa.array([row[0] for row in rows], pa.int64())
     snapshots = pa.array([row[1] for row in rows], pa.int64())
-    if stored:
-        data = from_inlined_rows([row[2:] for row in rows], stored)
-        labelled = pa.Table.from_arrays(data.columns, schema=arrow_schema(stored))
-        current = conform(labelled, request.needed)
-    else:
-        arrays = [default_array(column, len(rows)) for column in request.needed]
-        current = pa.Table.from_arrays(arrays, names=[column.name for column in request.needed])
+    current = inlined_rows([row[2:] for row in rows], _stored(scan, request), request.needed)
 
     def hidden(name: str) -> AnyArray:
         match name:

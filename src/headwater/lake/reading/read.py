@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +25,7 @@ MAX_THREADS = 8
 #: How much of a file `read_plan` decodes at once; a streaming read takes one row group after the other.
 ROWS_AT_ONCE = 1 << 20
 _REPLANS = 5
+Item = TypeVar("Item")
 
 
 def read_plan(
@@ -43,7 +45,7 @@ def read_plan(
     file since the plan was made are a `ConflictError`, or with `replan` a reason to plan again.
     """
     request = Request.of(plan.table, columns, where, hidden)
-    plan, inlined = _with_inlined(plan, db, request, replan)
+    plan, inlined = inlined_of_plan(plan, db, request, replan)
     pieces = [*_file_pieces(plan, store, request), *inlined]
     return pa.concat_tables(pieces) if pieces else no_rows(request.schema)
 
@@ -60,7 +62,7 @@ def iter_plan(
 ) -> Iterator[pa.RecordBatch]:
     """The same rows in the same order, holding no more than a row group in memory."""
     request = Request.of(plan.table, columns, where, hidden)
-    plan, inlined = _with_inlined(plan, db, request, replan)
+    plan, inlined = inlined_of_plan(plan, db, request, replan)
 
     def batches() -> Iterator[pa.RecordBatch]:
         for scan in plan.files:
@@ -72,10 +74,13 @@ def iter_plan(
     return batches()
 
 
-def _with_inlined(
+def inlined_of_plan(
     plan: ScanPlan, db: Database, request: Request, replan: bool
 ) -> tuple[ScanPlan, list[pa.Table]]:
-    """The inlined rows, read before anything else, and the plan that they belong to."""
+    """The inlined rows, to be read before anything else, and the plan that they belong to.
+
+    Rows that were flushed since are a `ConflictError`, or with `replan` a reason to plan again.
+    """
     for _ in range(_REPLANS if replan else 0):
         try:
             return plan, read_inlined(db, plan, request)
@@ -85,21 +90,29 @@ def _with_inlined(
 
 
 def _file_pieces(plan: ScanPlan, store: Store, request: Request) -> Iterator[pa.Table]:
-    threads = min(MAX_THREADS, len(plan.files), 4 * (os.cpu_count() or 1))
+    return read_concurrently(
+        plan.files, lambda scan: read_file(store, plan, scan, request, rows_at_once=ROWS_AT_ONCE)
+    )
+
+
+def read_concurrently(
+    items: Sequence[Item], read: Callable[[Item], Iterable[pa.Table]]
+) -> Iterator[pa.Table]:
+    """What `read` reads of each item, in their order, several at once."""
+    threads = min(MAX_THREADS, len(items), 4 * (os.cpu_count() or 1))
     if threads < 2:
-        for scan in plan.files:
-            yield from read_file(store, plan, scan, request, ROWS_AT_ONCE)
+        for item in items:
+            yield from read(item)
         return
     waiting: deque[Future[list[pa.Table]]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="headwater-read") as pool:
         try:
-            for scan in plan.files:
-                read = pool.submit(lambda s: list(read_file(store, plan, s, request, ROWS_AT_ONCE)), scan)
-                waiting.append(read)
+            for item in items:
+                waiting.append(pool.submit(lambda one: list(read(one)), item))
                 if len(waiting) > 2 * threads:
                     yield from waiting.popleft().result()
             while waiting:
                 yield from waiting.popleft().result()
         finally:
-            for read in waiting:
-                read.cancel()
+            for future in waiting:
+                future.cancel()

@@ -141,10 +141,16 @@ def replan(db: Database, plan: ScanPlan) -> ScanPlan:
     return plan_scan(db, state, plan.table, where=plan.where)
 
 
-_FILE_COLUMNS = (
+#: The fields of a `DataFile` and of a `DeleteFile`, in their order; `%(folder)s` is the table's.
+FILE_COLUMNS = (
     "f.data_file_id, CASE WHEN f.path_is_relative THEN %(folder)s::text || f.path ELSE f.path END, "
     "f.record_count, f.file_size_bytes, f.footer_size, f.row_id_start, f.begin_snapshot, f.end_snapshot, "
     "f.partition_id, f.encryption_key, f.mapping_id, f.partial_max"
+)
+DELETE_COLUMNS = (
+    "d.delete_file_id, d.data_file_id, "
+    "CASE WHEN d.path_is_relative THEN %(folder)s::text || d.path ELSE d.path END, d.format, "
+    "d.delete_count, d.file_size_bytes, d.footer_size, d.encryption_key, d.begin_snapshot, d.partial_max"
 )
 _LIVE_FILE = (
     "f.table_id = %(table)s AND f.begin_snapshot <= %(at)s "
@@ -154,10 +160,14 @@ _LIVE_FILE = (
 _PRUNED = (
     "WITH a AS (SELECT array_agg(f.data_file_id) AS ids "
     f"FROM {{files}} f {{joins}} WHERE {_LIVE_FILE} AND {{condition}}) "
-    f"SELECT {_FILE_COLUMNS} FROM a JOIN {{files}} f ON f.data_file_id = ANY(a.ids)"
+    f"SELECT {FILE_COLUMNS} FROM a JOIN {{files}} f ON f.data_file_id = ANY(a.ids)"
+)
+MAPPINGS = (
+    "SELECT mapping_id, column_id, source_name, target_field_id, parent_column, is_partition "
+    "FROM {ducklake_name_mapping} WHERE mapping_id = ANY(%(ids)s) ORDER BY mapping_id, column_id"
 )
 _QUERIES = {
-    "files": f"SELECT {_FILE_COLUMNS} FROM {{ducklake_data_file}} f WHERE {_LIVE_FILE}",
+    "files": f"SELECT {FILE_COLUMNS} FROM {{ducklake_data_file}} f WHERE {_LIVE_FILE}",
     "facts": (
         "SELECT EXISTS (SELECT FROM {ducklake_snapshot} WHERE snapshot_id = %(at)s), "
         "to_regclass(%(deletes)s)::text"
@@ -167,9 +177,7 @@ _QUERIES = {
         "WHERE table_id = %(table)s AND schema_version <= %(version)s ORDER BY schema_version"
     ),
     "deletes": (
-        "SELECT d.delete_file_id, d.data_file_id, "
-        "CASE WHEN d.path_is_relative THEN %(folder)s::text || d.path ELSE d.path END, d.format, "
-        "d.delete_count, d.file_size_bytes, d.footer_size, d.encryption_key, d.begin_snapshot, d.partial_max "
+        f"SELECT {DELETE_COLUMNS} "
         "FROM {ducklake_delete_file} d WHERE d.table_id = %(table)s AND d.begin_snapshot <= %(at)s "
         "AND (d.end_snapshot IS NULL OR %(at)s < d.end_snapshot)"
     ),
@@ -177,10 +185,7 @@ _QUERIES = {
         "SELECT data_file_id, partition_key_index, partition_value FROM {ducklake_file_partition_value} "
         "WHERE table_id = %(table)s"
     ),
-    "mappings": (
-        "SELECT mapping_id, column_id, source_name, target_field_id, parent_column, is_partition "
-        "FROM {ducklake_name_mapping} WHERE mapping_id = ANY(%(ids)s) ORDER BY mapping_id, column_id"
-    ),
+    "mappings": MAPPINGS,
     "columns": (
         "SELECT column_id, column_name, column_type, parent_column, begin_snapshot, end_snapshot "
         "FROM {ducklake_column} WHERE table_id = %(table)s ORDER BY column_order"
@@ -236,7 +241,7 @@ class _Planner:
         exists, deletes_table = facts_cursor.fetchall()[0]
         if not exists:
             raise _expired(self.snapshot.id, self.table)
-        files = _data_files(files_cursor.fetchall())
+        files = data_files(files_cursor.fetchall())
         registered = inlined_cursor.fetchall()
 
         ids = None if pruning is None or len(files) > _FEW else [file.id for file in files]
@@ -257,7 +262,7 @@ class _Planner:
             snapshot=self.snapshot,
             files=self._scans(files, details),
             inlined=self._inlined(registered, details),
-            mappings=_mappings(details.mappings.fetchall() if details.mappings else ()),
+            mappings=name_mappings(details.mappings.fetchall() if details.mappings else ()),
             where=self.where,
         )
 
@@ -330,7 +335,8 @@ class _Planner:
         )
 
 
-def _data_files(rows: list[tuple[Any, ...]]) -> list[DataFile]:
+def data_files(rows: list[tuple[Any, ...]]) -> list[DataFile]:
+    """The files of rows of `FILE_COLUMNS`, in the order of their ids."""
     rows.sort(key=itemgetter(0))
     # `_make`, without a Python call per file.
     return list(map(partial(tuple.__new__, DataFile), rows))
@@ -349,7 +355,8 @@ def _partition_values(rows: list[tuple[Any, ...]]) -> dict[FileId, tuple[str | N
     return values
 
 
-def _mappings(rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[NameMapping, ...]]:
+def name_mappings(rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[NameMapping, ...]]:
+    """The mappings of rows of `MAPPINGS`, by their ids."""
     found: dict[int, list[Any]] = {}
     for mapping_id, *row in rows:
         found.setdefault(mapping_id, []).append(tuple(row))

@@ -1,0 +1,291 @@
+"""Reading a change plan into Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from headwater.errors import ConflictError, FileMissingError, InvalidInputError
+from headwater.lake.connection import Connection, Database
+from headwater.lake.format.types import AnyArray, arrow_schema, no_rows
+from headwater.lake.model import Column
+from headwater.lake.reading.change_plan import ChangePlan, FileChanges, InlinedChanges, replan_changes
+from headwater.lake.reading.change_rows import (
+    CHANGE_COLUMNS,
+    Events,
+    Mask,
+    Numbers,
+    changes,
+    labelled,
+    net_changes,
+    with_events,
+)
+from headwater.lake.reading.deletes import read_deletes
+from headwater.lake.reading.file_reader import explained, read_selected
+from headwater.lake.reading.inlined_reader import inlined_fields, inlined_rows, inlined_source
+from headwater.lake.reading.read import read_concurrently
+from headwater.lake.reading.request import Request
+from headwater.lake.reading.row_filter import RowFilter
+from headwater.lake.reading.scan import ScanPlan
+from headwater.storage.store import Store
+
+#: Later than any snapshot.
+_NEVER = np.iinfo(np.int64).max
+_REPLANS = 5
+
+
+def read_changes(
+    plan: ChangePlan,
+    store: Store,
+    db: Database,
+    *,
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    net: bool = False,
+    replan: bool = False,
+) -> pa.Table:
+    """The changes of a plan, in the columns that the table has at its end.
+
+    After them come `_change_type` (insert, update_preimage, update_postimage, delete), `_rowid`,
+    `_commit_version` and `_commit_timestamp`; the order is by snapshot, row id, and old before new.
+    `where` may name them like the table's own, and is applied to each row by itself. With `net` there is only
+    what differs between the state before the first snapshot and that of the last. Rows that moved since the
+    plan was made are a `ConflictError` or a `FileMissingError`, or with `replan` a reason to plan again.
+    """
+    wanted = _wanted(plan, columns)
+    condition = None if where is None else RowFilter.of(where, _with_change_columns(plan).table)
+    also = () if condition is None else condition.columns
+    # Whether two rows are the same is to be told by all of their columns.
+    everything = net or bool(plan.mixed)
+    ids = {column.id for column in (*wanted, *also)}
+    needed = tuple(column for column in plan.table.columns if everything or column.id in ids)
+    _check_names(plan, needed)
+    plan, events = _events(plan, store, db, needed, replan)
+
+    found, types = net_changes(events) if net else changes(events, plan.mixed)
+    result = labelled(found.rows, found, types, plan.times)
+    if condition is not None:
+        result = result.filter(pa.array(condition.matches(result)))
+    places = [needed.index(column) for column in wanted]
+    return result.select([*places, *range(len(needed), result.num_columns)])
+
+
+def file_deaths(store: Store, plan: ChangePlan, change: FileChanges) -> tuple[Numbers, Numbers]:
+    """The positions of a file that were deleted one by one until the end of the range, ascending, each once.
+
+    Beside each the snapshot that deleted it, which may be before the range. What was left when the whole
+    file ended is not among them.
+    """
+    inlined = np.array(change.inlined_deletes, np.int64).reshape(-1, 2)
+    positions, snapshots = [inlined[:, 0]], [inlined[:, 1]]
+    for file in change.deletes:
+        at, when = read_deletes(store, file)
+        positions.append(at)
+        snapshots.append(np.full(len(at), file.begin_snapshot, np.int64) if when is None else when)
+    all_positions, all_snapshots = np.concatenate(positions), np.concatenate(snapshots)
+    last = plan.end.id if change.file.end_snapshot is None else min(plan.end.id, change.file.end_snapshot - 1)
+    counts = all_snapshots <= last
+    all_positions, all_snapshots = all_positions[counts], all_snapshots[counts]
+    order = np.lexsort((all_snapshots, all_positions))
+    unique, first = np.unique(all_positions[order], return_index=True)
+    return unique, all_snapshots[order][first]
+
+
+@dataclass(frozen=True)
+class _FileRows:
+    """Which rows of a file changed, and what becomes of them once they are read."""
+
+    plan: ChangePlan
+    change: FileChanges
+    needed: tuple[Column, ...]
+    positions: Numbers
+    snapshots: Numbers
+    needed_hidden: tuple[str, ...] = ("rowid", "snapshot_id", "file_row_number")
+
+    @property
+    def by_snapshot(self) -> bool:
+        return self.change.file.partial_max is not None
+
+    def none_of(self, first: int, count: int) -> bool:
+        if self.change.inserted is not None or self.change.ended is not None:
+            return False
+        low, high = np.searchsorted(self.positions, (first, first + count))
+        return not self._counts(self.snapshots[low:high]).any()
+
+    def kept(self, first: int, count: int, snapshots: Numbers | None) -> Mask:
+        begins, ends = self._changed(np.arange(first, first + count), snapshots)
+        kept: Mask = begins[1] | ends[1]
+        return kept
+
+    def finish(self, rows: pa.Table, hidden: Callable[[str], AnyArray]) -> pa.Table:
+        places = _numbers(hidden("file_row_number"))
+        snapshots = _numbers(hidden("snapshot_id")) if self.by_snapshot else None
+        row_ids = hidden("rowid")
+        plain = pa.Table.from_arrays(rows.columns, schema=_schema(self.needed))
+        return with_events(plain, row_ids, *self._changed(places, snapshots))
+
+    def _changed(
+        self, places: Numbers, snapshots: Numbers | None
+    ) -> tuple[tuple[Numbers, Mask], tuple[Numbers, Mask]]:
+        """When rows begin and end, and whether that is an insertion and a deletion."""
+        file = self.change.file
+        births = np.full(len(places), file.begin_snapshot, np.int64) if snapshots is None else snapshots
+        deaths = np.full(len(places), _NEVER if file.end_snapshot is None else file.end_snapshot, np.int64)
+        if len(self.positions):
+            at = np.minimum(np.searchsorted(self.positions, places), len(self.positions) - 1)
+            deleted = self.positions[at] == places
+            deaths[deleted] = self.snapshots[at[deleted]]
+        lived = births < deaths
+        inserted = lived & self._counts(births) & (self.change.inserted is not None)
+        return (births, inserted), (deaths, lived & self._counts(deaths))
+
+    def _counts(self, snapshots: Numbers) -> Mask:
+        """Whether something that happened at these snapshots is a change of the range."""
+        counts = _in_range(self.plan, snapshots)
+        moves = self.plan.moves
+        return counts & ~np.isin(snapshots, list(moves)) if moves else counts
+
+
+def _in_range(plan: ChangePlan, snapshots: Numbers) -> Mask:
+    inside: Mask = (snapshots >= plan.start.id) & (snapshots <= plan.end.id)
+    return inside
+
+
+def _events(
+    plan: ChangePlan, store: Store, db: Database, needed: tuple[Column, ...], replan: bool
+) -> tuple[ChangePlan, Events]:
+    for _ in range(_REPLANS if replan else 0):
+        try:
+            return plan, _read_events(plan, store, db, needed)
+        except (ConflictError, FileMissingError):
+            # Rows were flushed from the catalog to a file, or files merged and cleaned up.
+            again = replan_changes(db, plan)
+            if again == plan:
+                raise
+            plan = again
+    return plan, _read_events(plan, store, db, needed)
+
+
+def _read_events(plan: ChangePlan, store: Store, db: Database, needed: tuple[Column, ...]) -> Events:
+    inlined = _read_inlined(plan, db, needed)
+    context = ScanPlan(plan.table, plan.end, (), mappings=plan.mappings)
+
+    def read(change: FileChanges) -> Iterator[pa.Table]:
+        with explained(context, change.file):
+            rows = _FileRows(plan, change, needed, *file_deaths(store, plan, change))
+            # One row group after the other, so that of a large file no more is held than what changed.
+            yield from read_selected(store, context, change.file, rows, rows, rows_at_once=1)
+
+    pieces = [*read_concurrently(plan.files, read), *inlined]
+    if not pieces:
+        empty = no_rows(_schema(needed))
+        nothing = np.empty(0, np.int64)
+        return Events(empty, nothing, nothing, nothing)
+    return Events.of(pa.concat_tables(pieces))
+
+
+# -- rows in the catalog ------------------------------------------------------------------------------------
+
+
+def _read_inlined(plan: ChangePlan, db: Database, needed: tuple[Column, ...]) -> list[pa.Table]:
+    if not plan.inlined:
+        return []
+
+    def fetch(connection: Connection) -> list[list[tuple[Any, ...]]]:
+        with connection.pipeline():
+            cursors = [_select(db, connection, plan, part, needed) for part in plan.inlined]
+        return [cursor.fetchall() for cursor in cursors]
+
+    try:
+        found = db.read(fetch)
+    except psycopg.errors.UndefinedTable:
+        raise _flushed(plan) from None
+    return [_inlined_events(plan, part, rows, needed) for part, rows in zip(plan.inlined, found, strict=True)]
+
+
+def _stored(part: InlinedChanges, needed: Sequence[Column]) -> list[Column]:
+    wanted = {column.id for column in needed}
+    return [column for column in part.columns if column.id in wanted]
+
+
+def _select(
+    db: Database, connection: Connection, plan: ChangePlan, part: InlinedChanges, needed: Sequence[Column]
+) -> psycopg.Cursor[tuple[Any, ...]]:
+    wanted = {column.id for column in needed}
+    fields = zip(part.columns, inlined_fields(part.columns), strict=True)
+    selected: list[sql.Composable] = [
+        *map(sql.Identifier, ("row_id", "begin_snapshot", "end_snapshot")),
+        *(field for column, field in fields if column.id in wanted),
+    ]
+    query = sql.SQL(
+        "SELECT {} FROM {} WHERE begin_snapshot IS DISTINCT FROM end_snapshot "
+        "AND (begin_snapshot BETWEEN %(low)s AND %(high)s OR end_snapshot BETWEEN %(low)s AND %(high)s)"
+    ).format(sql.SQL(", ").join(selected), inlined_source(db, part.table_name, part.columns))
+    return connection.execute(query, {"low": plan.start.id, "high": plan.end.id})
+
+
+def _inlined_events(
+    plan: ChangePlan, part: InlinedChanges, rows: list[tuple[Any, ...]], needed: tuple[Column, ...]
+) -> pa.Table:
+    begins = np.array([row[1] for row in rows], np.int64)
+    ends = np.array([_NEVER if row[2] is None else row[2] for row in rows], np.int64)
+    inserted, deleted = _in_range(plan, begins), _in_range(plan, ends)
+    if (inserted.sum(), deleted.sum()) != (part.inserted, part.deleted):
+        raise _flushed(plan)
+    current = inlined_rows([row[3:] for row in rows], _stored(part, needed), needed)
+    plain = pa.Table.from_arrays(current.columns, schema=_schema(needed))
+    row_ids = pa.array([row[0] for row in rows], pa.int64())
+    return with_events(plain, row_ids, (begins, inserted), (ends, deleted))
+
+
+def _flushed(plan: ChangePlan) -> ConflictError:
+    return ConflictError(
+        f"Rows of {plan.table.name} moved from the catalog to a file while its changes were read.",
+        hint="Plan again; the changes are the same.",
+        table=str(plan.table.name),
+        snapshot_id=plan.end.id,
+    )
+
+
+# -- helpers ------------------------------------------------------------------------------------------------
+
+
+def _wanted(plan: ChangePlan, columns: Sequence[str] | None) -> tuple[Column, ...]:
+    if columns is not None and not columns:
+        return ()
+    return Request.of(plan.table, columns, None, ()).columns
+
+
+def _check_names(plan: ChangePlan, columns: Sequence[Column]) -> None:
+    own = {column.name for column in CHANGE_COLUMNS}
+    for column in columns:
+        if column.name.lower() in own:
+            raise InvalidInputError(
+                f"Table {plan.table.name} has a column {column.name!r}, as its changes have.",
+                hint="Rename it, or read the changes of other columns.",
+                table=str(plan.table.name),
+                column=column.name,
+            )
+
+
+def _with_change_columns(plan: ChangePlan) -> ChangePlan:
+    """The plan with a table that has the columns of changes, for conditions that name them."""
+    own = {column.name for column in CHANGE_COLUMNS}
+    kept = tuple(column for column in plan.table.columns if column.name.lower() not in own)
+    return replace(plan, table=replace(plan.table, columns=(*kept, *CHANGE_COLUMNS)))
+
+
+def _schema(columns: Sequence[Column]) -> pa.Schema:
+    """The schema of changes: a column that is NOT NULL now may not have been in the rows that are gone."""
+    return pa.schema([field.with_nullable(True) for field in arrow_schema(columns, field_ids=False)])
+
+
+def _numbers(array: AnyArray) -> Numbers:
+    numbers: Numbers = array.to_numpy()
+    return numbers

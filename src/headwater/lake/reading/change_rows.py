@@ -1,0 +1,190 @@
+"""Rows that began and rows that ended, made into changes.
+
+A row that ends and one of the same row id that begins at the same snapshot are an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.lake.format.types import AnyArray, AnyType
+from headwater.lake.model import Column
+from headwater.typedefs import SnapshotId
+
+Numbers = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+#: Kinds of events, in the order of those of one row at one snapshot.
+ENDS, BEGINS = 0, 1
+CHANGE_TYPES = ("delete", "insert", "update_preimage", "update_postimage")
+_UPDATE = 2
+#: The columns of a change after those of the table.
+CHANGE_COLUMNS = (
+    Column(-1, "_change_type", "varchar"),
+    Column(-2, "_rowid", "int64"),
+    Column(-3, "_commit_version", "int64"),
+    Column(-4, "_commit_timestamp", "timestamptz"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Rows, each with its id, the snapshot at which it began or ended, and which of the two."""
+
+    rows: pa.Table
+    row_ids: Numbers
+    versions: Numbers
+    kinds: Numbers
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Events:
+        """From a table whose last three columns are row ids, snapshots and kinds; see `with_events`."""
+        width = table.num_columns - 3
+        row_ids, versions, kinds = (table.column(width + i).to_numpy() for i in range(3))
+        return cls(table.select(range(width)), row_ids, versions, kinds)
+
+    def take(self, places: Numbers) -> Events:
+        """The events at these places, in their order."""
+        rows = self.rows.take(places) if self.rows.num_columns else self.rows
+        return Events(rows, self.row_ids[places], self.versions[places], self.kinds[places])
+
+    def ordered(self) -> Events:
+        """By snapshot, row id, and ends before beginnings."""
+        return self.take(np.lexsort((self.kinds, self.row_ids, self.versions)))
+
+
+def with_events(
+    rows: pa.Table, row_ids: AnyArray, begins: tuple[Numbers, Mask], ends: tuple[Numbers, Mask]
+) -> pa.Table:
+    """The rows that begin and those that end, each with the three columns of an event.
+
+    Of both a snapshot for every row is given, and a mask that says for which rows it counts.
+    """
+    parts = []
+    for kind, (versions, mask) in ((ENDS, ends), (BEGINS, begins)):
+        places = np.flatnonzero(mask)
+        arrays = [
+            *(column.take(places) for column in rows.columns),
+            row_ids.take(places),
+            pa.array(versions[mask]),
+            pa.array(np.full(len(places), kind, np.int64)),
+        ]
+        fields = [*rows.schema, *(pa.field(name, pa.int64()) for name in ("", "", ""))]
+        parts.append(pa.Table.from_arrays(arrays, schema=pa.schema(fields)))
+    return pa.concat_tables(parts)
+
+
+def changes(events: Events, mixed: Collection[SnapshotId] = ()) -> tuple[Events, Numbers]:
+    """Every change in its order, and the place of its type among `CHANGE_TYPES`.
+
+    At the snapshots `mixed`, an update that changes nothing is none.
+    """
+    ordered = events.ordered()
+    pairs = _pairs(ordered)
+    if mixed:
+        suspects = pairs[np.isin(ordered.versions[pairs], list(mixed))]
+        same = suspects[_same(ordered.rows, suspects, suspects + 1)]
+        if len(same):
+            kept = np.ones(len(ordered.kinds), np.bool_)
+            kept[same] = kept[same + 1] = False
+            ordered = ordered.take(np.flatnonzero(kept))
+            pairs = _pairs(ordered)
+    types = ordered.kinds.copy()
+    types[pairs] += _UPDATE
+    types[pairs + 1] += _UPDATE
+    return ordered, types
+
+
+def net_changes(events: Events) -> tuple[Events, Numbers]:
+    """For each row id what became of it from before the first to after the last event.
+
+    The row before and the row after; neither if they are the same. The snapshot is that of the last event.
+    """
+    by_row = events.take(np.lexsort((events.kinds, events.versions, events.row_ids)))
+    count = len(by_row.kinds)
+    new = np.ones(count, np.bool_)
+    new[1:] = by_row.row_ids[1:] != by_row.row_ids[:-1]
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], count) - 1 if len(first) else first
+    before = by_row.kinds[first] == ENDS
+    after = by_row.kinds[last] == BEGINS
+    both = np.flatnonzero(before & after)
+    same = both[_same(by_row.rows, first[both], last[both])]
+    before[same] = after[same] = False
+    places = np.concatenate((first[before], last[after]))
+    versions = by_row.versions[np.concatenate((last[before], last[after]))]
+    chosen = by_row.take(places)
+    result = Events(chosen.rows, chosen.row_ids, versions, chosen.kinds).ordered()
+    pairs = _pairs(result)
+    types = result.kinds.copy()
+    types[pairs] += _UPDATE
+    types[pairs + 1] += _UPDATE
+    return result, types
+
+
+def _pairs(ordered: Events) -> Numbers:
+    """The places of rows that end and begin again at the same snapshot; the new row is the next one."""
+    same = (
+        (ordered.row_ids[:-1] == ordered.row_ids[1:])
+        & (ordered.versions[:-1] == ordered.versions[1:])
+        & (ordered.kinds[:-1] == ENDS)
+        & (ordered.kinds[1:] == BEGINS)
+    )
+    return np.flatnonzero(same)
+
+
+def labelled(
+    rows: pa.Table, events: Events, types: Numbers, times: Mapping[SnapshotId, datetime]
+) -> pa.Table:
+    """Rows with the columns of a change after their own."""
+    known = np.array(sorted(times), np.int64)
+    moments = pa.array([times[version] for version in known.tolist()], pa.timestamp("us", "UTC"))
+    arrays: list[AnyArray] = [
+        pa.array(CHANGE_TYPES, pa.string()).take(types),
+        pa.array(events.row_ids, pa.int64()),
+        pa.array(events.versions, pa.int64()),
+        moments.take(np.searchsorted(known, events.versions)),
+    ]
+    fields = [pa.field(c.name, array.type) for c, array in zip(CHANGE_COLUMNS, arrays, strict=True)]
+    return pa.Table.from_arrays([*rows.columns, *arrays], schema=pa.schema([*rows.schema, *fields]))
+
+
+def _same(rows: pa.Table, left: Numbers, right: Numbers) -> Mask:
+    """For each two rows whether every column is the same; NULL and NaN are the same as themselves."""
+    same = np.ones(len(left), np.bool_)
+    for column in rows.columns if len(left) else ():
+        a, b = column.take(left), column.take(right)
+        same &= _same_values(a, b)
+    return same
+
+
+def _same_values(a: AnyArray, b: AnyArray) -> Mask:
+    kind: AnyType = a.type
+    if _is_plain(kind):
+        equal: AnyArray = pc.equal(a, b)
+        same: Mask = equal.fill_null(False).to_numpy() | (a.is_null().to_numpy() & b.is_null().to_numpy())
+        return same
+    # What Arrow cannot compare, or compares as numbers: 0.0 and -0.0 differ, and NaN does not.
+    pairs = zip(a.to_pylist(), b.to_pylist(), strict=True)
+    return np.fromiter((repr(one) == repr(other) for one, other in pairs), np.bool_, len(a))
+
+
+def _is_plain(kind: AnyType) -> bool:
+    is_ = pa.types
+    return bool(
+        is_.is_integer(kind)
+        or is_.is_boolean(kind)
+        or is_.is_string(kind)
+        or is_.is_binary(kind)
+        or is_.is_decimal(kind)
+        or is_.is_date(kind)
+        or is_.is_time(kind)
+        or is_.is_timestamp(kind)
+    )
