@@ -209,6 +209,17 @@ class ColumnStats:
 
 
 @dataclass(frozen=True, slots=True)
+class NameMapping:
+    """A column of a file that is found by its name there, and the field of the table it holds."""
+
+    source_name: str
+    target_id: ColumnId
+    children: tuple[NameMapping, ...] = ()
+    is_partition: bool = False
+    """The value is in the folder's name, not in the file."""
+
+
+@dataclass(frozen=True, slots=True)
 class StagedFile:
     """A Parquet file that is stored and checked, and that no snapshot names yet."""
 
@@ -223,6 +234,8 @@ class StagedFile:
     encryption_key: str | None = None
     has_row_ids: bool = False
     path_is_relative: bool = True
+    mapping: tuple[NameMapping, ...] | None = None
+    """Names by which the file's columns are found, for files without field ids at every level."""
 
 
 @dataclass(frozen=True, slots=True)

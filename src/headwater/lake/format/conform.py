@@ -31,22 +31,11 @@ from headwater.lake.format.types import (
     type_text,
 )
 from headwater.lake.format.values import default_array
-from headwater.lake.model import Column
+from headwater.lake.model import Column, NameMapping
 from headwater.storage.duckdb_engine import sandbox
 from headwater.typedefs import ColumnId
 
 __all__ = ["NameMapping", "align_input", "conform", "field_id", "hive_values", "name_mapping"]
-
-
-@dataclass(frozen=True, slots=True)
-class NameMapping:
-    """A column of a file that is found by its name there, and the field of the table it holds."""
-
-    source_name: str
-    target_id: ColumnId
-    children: tuple[NameMapping, ...] = ()
-    is_partition: bool = False
-    """The value is in the folder's name, not in the file."""
 
 
 def name_mapping(rows: Iterable[tuple[int, str, int, int | None, bool | None]]) -> tuple[NameMapping, ...]:

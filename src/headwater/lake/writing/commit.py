@@ -205,6 +205,7 @@ class Commit:
         db = self.db
         table_ids = sorted({t.id for t in self.draft.tables.values() if t.id >= 0 and self._touches(t.id)})
         file_ids = sorted({file_id for t in prepared.tables for file_id in t.touched_files})
+        mapped = [t.table.id for t in prepared.tables if t.table.id >= 0 and t.has_mappings]
         with connection.pipeline():
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             connection.execute(_LOCK_TIMEOUT)
@@ -229,7 +230,7 @@ class Commit:
                     "SELECT snapshot_id FROM headwater.operation WHERE lake_id = %s AND operation_id = %s",
                     (self.lake_id, self.info.operation_id),
                 )
-            facts = FactsQuery(db, connection, table_ids, file_ids) if table_ids else None
+            facts = FactsQuery(db, connection, table_ids, file_ids, mapped) if table_ids else None
         since = [
             Committed(snapshot_id, change)
             for snapshot_id, text in changes.fetchall()

@@ -12,10 +12,10 @@ from headwater.lake.connection import Database
 from headwater.lake.format.changes import Change
 from headwater.lake.format.statistics import merge_table_stats
 from headwater.lake.format.values import can_have_inlined_table, inlined_pg_type, to_inlined_rows
-from headwater.lake.model import ColumnStats, StagedFile, Table
+from headwater.lake.model import ColumnStats, NameMapping, StagedFile, Table
 from headwater.lake.writing.draft import Draft
 from headwater.lake.writing.facts import InlinedTable, TableFacts
-from headwater.lake.writing.file_rows import data_file, delete_file, retire_delete_files
+from headwater.lake.writing.file_rows import column_mapping, data_file, delete_file, retire_delete_files
 from headwater.lake.writing.flush_rows import flush_statements
 from headwater.lake.writing.prepared import PreparedTable
 from headwater.lake.writing.schema_rows import Numbers
@@ -178,18 +178,27 @@ class _TableWriter:
     def _new_files(self) -> None:
         for new, deletes in self.prepared.new_files:
             staged = new.staged
+            mapping_id = None if staged.mapping is None else self._mapping_id(staged.mapping)
             file_id = self.numbers.file_id()
-            self._add_file(file_id, staged)
+            self._add_file(file_id, staged, mapping_id)
             if deletes is not None:
                 self.rows.statements += delete_file(self.db, self.numbers, self.table_id, file_id, deletes)
             self._change("inserted_into_table")
 
-    def _add_file(self, file_id: int, staged: StagedFile) -> None:
+    def _mapping_id(self, mapping: tuple[NameMapping, ...]) -> int:
+        """The table's mapping of these names; files that name their columns alike share one."""
+        known = self.fact.mappings.get(mapping)
+        if known is None:
+            known = self.fact.mappings[mapping] = self.numbers.file_id()
+            self.rows.statements += column_mapping(self.db, known, self.table_id, mapping)
+        return known
+
+    def _add_file(self, file_id: int, staged: StagedFile, mapping_id: int | None) -> None:
         # Rows that replace others carry their ids in the file. DuckDB drops those ids when it merges
         # files whose ranges look contiguous, unless there is no range.
         start = None if staged.has_row_ids else self.next_row_id
         self.rows.statements += data_file(
-            self.db, self.numbers, file_id, self.table_id, staged, self.at, None, start
+            self.db, self.numbers, file_id, self.table_id, staged, self.at, None, start, mapping_id
         )
         self.next_row_id += staged.record_count
         self.record_count += staged.record_count

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 #: Rows as callers have them.
 Rows = pa.Table | pa.RecordBatch | pa.RecordBatchReader | Sequence[Mapping[str, Any]]
 _CHUNK_BYTES = 256 << 20
+#: The mapping of a file that has no number yet.
+_OWN_MAPPING = -1
 
 
 @dataclass
@@ -315,7 +317,8 @@ class DataOperations(WholeOperations):
         files, kept = list(data.files), list(data.inlined)
         for new in files:
             scan = FileScan(_as_data_file(table, new.staged), inlined_deletes=tuple(new.deleted.tolist()))
-            plan = ScanPlan(table, self._draft.base.snapshot, (scan,))
+            names = {_OWN_MAPPING: new.staged.mapping} if new.staged.mapping is not None else {}
+            plan = ScanPlan(table, self._draft.base.snapshot, (scan,), mappings=names)
             located = self._match(plan, new, where, with_rows)
             if located is not None:
                 if not new.staged.has_row_ids:
@@ -378,7 +381,7 @@ def _as_data_file(table: Table, staged: StagedFile) -> DataFile:
         end_snapshot=None,
         partition_id=None,
         encryption_key=staged.encryption_key,
-        mapping_id=None,
+        mapping_id=None if staged.mapping is None else _OWN_MAPPING,
         partial_max=None,
     )
 

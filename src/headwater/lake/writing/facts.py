@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from headwater.lake.connection import Connection, Database
+from headwater.lake.format.conform import name_mapping
 from headwater.lake.format.statistics import TableColumnStats
+from headwater.lake.model import NameMapping
 
 
 @dataclass(frozen=True)
@@ -32,12 +36,22 @@ class TableFacts:
     live_files: set[int] = field(default_factory=set)
     live_deletes: dict[int, set[int]] = field(default_factory=dict)
     has_inlined_deletes: bool = False
+    mappings: dict[tuple[NameMapping, ...], int] = field(default_factory=dict)
+    """Names of columns in files and the mapping's id; asked for only where new files have such names."""
 
 
 class FactsQuery:
     """Asks for the facts of several tables; sent with the commit's first round trip."""
 
-    def __init__(self, db: Database, connection: Connection, table_ids: list[int], file_ids: list[int]):
+    def __init__(
+        self,
+        db: Database,
+        connection: Connection,
+        table_ids: list[int],
+        file_ids: list[int],
+        mapped: list[int],
+    ):
+        """`mapped` are the tables that get files with a name mapping."""
         self._table_ids = table_ids
 
         def run(text: str, *parameters: Any) -> Any:
@@ -67,6 +81,15 @@ class FactsQuery:
             "WHERE to_regclass(format('%%I.%%I', %s::text, 'ducklake_inlined_delete_' || t)) IS NOT NULL",
             (table_ids, db.schema),
         )
+        self._mappings: Any = None
+        if mapped:
+            self._mappings = run(
+                "SELECT m.table_id, m.mapping_id, n.column_id, n.source_name, n.target_field_id, "
+                "n.parent_column, n.is_partition FROM {ducklake_column_mapping} m "
+                "JOIN {ducklake_name_mapping} n ON n.mapping_id = m.mapping_id "
+                "WHERE m.table_id = ANY(%s) AND m.type = 'map_by_name' ORDER BY m.mapping_id, n.column_id",
+                mapped,
+            )
         self._files: Any = None
         self._deletes: Any = None
         if not file_ids:  # most commits only add rows
@@ -95,6 +118,10 @@ class FactsQuery:
             facts[table_id].inlined.append(InlinedTable(name, version, tuple((n, t) for n, t in columns)))
         for (table_id,) in self._inlined_deletes.fetchall():
             facts[table_id].has_inlined_deletes = True
+        for (table_id, mapping_id), rows in groupby(
+            self._mappings.fetchall() if self._mappings else (), itemgetter(0, 1)
+        ):
+            facts[table_id].mappings[name_mapping(row[2:] for row in rows)] = mapping_id
         for table_id, file_id in self._files.fetchall() if self._files else ():
             facts[table_id].live_files.add(file_id)
         for table_id, file_id, delete_id in self._deletes.fetchall() if self._deletes else ():

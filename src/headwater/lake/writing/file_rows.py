@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from psycopg import sql
 
 from headwater.lake.connection import Database
-from headwater.lake.model import StagedDeletes, StagedFile
+from headwater.lake.format.name_mappings import mapping_rows
+from headwater.lake.model import NameMapping, StagedDeletes, StagedFile
 from headwater.lake.writing.draft import FileDeletes
 from headwater.lake.writing.schema_rows import Numbers
 from headwater.lake.writing.statements import Statement, insert, statement
@@ -23,6 +26,7 @@ _DATA_FILE_FIELDS = (
     "row_id_start",
     "partition_id",
     "encryption_key",
+    "mapping_id",
     "partial_max",
 )
 _DELETE_FILE_FIELDS = (
@@ -62,6 +66,7 @@ def data_file(
     begin_snapshot: int,
     partial_max: int | None,
     row_id_start: int | None = None,
+    mapping_id: int | None = None,
 ) -> list[Statement]:
     """Rows for one data file: itself, its statistics, its partition values."""
     partition = numbers.real(staged.partition_id) if staged.partition_id is not None else None
@@ -78,6 +83,7 @@ def data_file(
         row_id_start,
         partition,
         staged.encryption_key,
+        mapping_id,
         partial_max,
     )
     stats = [
@@ -104,6 +110,26 @@ def data_file(
             "ducklake_file_partition_value",
             ("data_file_id", "table_id", "partition_key_index", "partition_value"),
             [(file_id, table_id, index, value) for index, value in values],
+        ),
+    ]
+
+
+def column_mapping(
+    db: Database, mapping_id: int, table_id: int, mapping: Sequence[NameMapping]
+) -> list[Statement]:
+    """Rows for the names by which files without field ids at every level are read."""
+    return [
+        *insert(
+            db,
+            "ducklake_column_mapping",
+            ("mapping_id", "table_id", "type"),
+            [(mapping_id, table_id, "map_by_name")],
+        ),
+        *insert(
+            db,
+            "ducklake_name_mapping",
+            ("mapping_id", "column_id", "source_name", "target_field_id", "parent_column", "is_partition"),
+            [(mapping_id, *row) for row in mapping_rows(mapping)],
         ),
     ]
 

@@ -50,6 +50,11 @@ class PreparedTable:
         return [file.deletes for file in self.files] + flushed
 
     @property
+    def has_mappings(self) -> bool:
+        """Do new files name their columns in a way of their own?"""
+        return any(new.staged.mapping is not None for new, _ in self.new_files)
+
+    @property
     def touched_files(self) -> set[int]:
         """Committed files that this transaction changes."""
         return {deletes.file.id for deletes in self.looked_at} | self.data.ended_files
