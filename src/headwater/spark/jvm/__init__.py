@@ -1,0 +1,122 @@
+"""The part of the connector that must run inside Spark's JVM.
+
+Spark asks a scan for its files, and offers the conditions it pushed down, through a Scala interface that
+Python cannot implement. The three small Java classes beside this file do; Janino, which Spark ships to
+compile its own generated code, compiles them when they are first needed. They run in the driver alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from headwater.errors import UnsupportedError
+
+#: In the order in which they need each other.
+_SOURCES = ("Filters", "LakeFiles", "Plans")
+
+
+class Jvm:
+    """The compiled classes of one Spark session's JVM."""
+
+    def __init__(self, spark: SparkSession):
+        gateway = getattr(getattr(spark, "_sc", None), "_gateway", None)
+        if gateway is None:
+            raise UnsupportedError(
+                "Headwater needs a Spark session whose driver runs in this process.",
+                detail="Spark Connect sessions hide the planner that the connector works with.",
+                hint='Use SparkSession.builder.master(…), or spark.read.format("ducklake").',
+            )
+        self._gateway = gateway
+        self._jvm = gateway.jvm
+        self._classes = _compiled(gateway)
+
+    def files(
+        self,
+        spark: SparkSession,
+        name: str,
+        columns: StructType,
+        constants: StructType,
+        listing: str,
+        prune: Callable[[str], str | None] | None,
+    ) -> DataFrame:
+        """A DataFrame over Parquet files; see `LakeFiles`."""
+        ensure_callback_server_started(self._gateway)  # type: ignore[no-untyped-call]
+        session = spark._jsparkSession
+        jdf = self._call(
+            "LakeFiles",
+            "dataFrame",
+            session,
+            name,
+            session.parseDataType(columns.json()),
+            session.parseDataType(constants.json()),
+            listing,
+            None if prune is None else _Function(prune),
+        )
+        return DataFrame(jdf, spark)
+
+    def empty(self, spark: SparkSession, fields: Sequence[StructField]) -> DataFrame:
+        """A scan of no files."""
+        return self.files(spark, "nothing", StructType(list(fields)), StructType([]), "[]", None)
+
+    def conditions(self, frame: DataFrame) -> str:
+        """The conditions of a filtered scan, as `Filters` writes them."""
+        return str(self._call("Plans", "conditions", frame._jdf.queryExecution().optimizedPlan()))
+
+    def without_named_queries(self, plan: Any) -> Any:
+        """A parsed plan with its WITH clauses put in place."""
+        return self._call("Plans", "withoutNamedQueries", plan)
+
+    def unknown_relations(self, plan: Any) -> list[Any]:
+        """The relations of a parsed plan that are still to be looked up."""
+        return list(self._call("Plans", "unknown", plan))
+
+    def replaced(self, plan: Any, nodes: Sequence[Any], replacements: Sequence[Any]) -> Any:
+        """The plan with some of its relations replaced."""
+        return self._call("Plans", "replaced", plan, self.list_of(nodes), self.list_of(replacements))
+
+    def list_of(self, items: Sequence[Any]) -> Any:
+        """A Java list."""
+        made = self._jvm.java.util.ArrayList()
+        for item in items:
+            made.add(item)
+        return made
+
+    def _call(self, class_name: str, method: str, *arguments: Any) -> Any:
+        return self._classes[class_name, method].invoke(None, self.list_of(arguments).toArray())
+
+
+class _Function:
+    """A Python function that Java can call."""
+
+    def __init__(self, function: Callable[[str], str | None]):
+        self._function = function
+
+    def apply(self, argument: str) -> str | None:
+        return self._function(argument)
+
+    class Java:
+        implements = ("java.util.function.Function",)
+
+
+@cache
+def _compiled(gateway: Any) -> dict[tuple[str, str], Any]:
+    """The static methods of our classes by class and name, compiled once in a JVM."""
+    jvm = gateway.jvm
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    methods = {}
+    for name in _SOURCES:
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        compiler.cook(resources.files(__package__).joinpath(f"{name}.java").read_text())
+        loader = compiler.getClassLoader()
+        for method in loader.loadClass(f"headwater.{name}").getDeclaredMethods():
+            if jvm.java.lang.reflect.Modifier.isPublic(method.getModifiers()):
+                methods[name, method.getName()] = method
+    return methods

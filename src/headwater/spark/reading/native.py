@@ -1,0 +1,192 @@
+"""Files of a plan through Spark's own Parquet reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from headwater.lake.format.conform import NameMapping, hive_values
+from headwater.lake.model import (
+    ROW_ID_COLUMN,
+    ROW_ID_FIELD,
+    SNAPSHOT_ID_COLUMN,
+    SNAPSHOT_ID_FIELD,
+    Column,
+)
+from headwater.lake.reading.scan import FileScan, ScanPlan
+from headwater.spark.jvm import Jvm
+from headwater.spark.reading.columns import NativeColumn
+from headwater.spark.types import spark_type
+
+#: Constants of a file, which Spark offers as partition columns.
+FILE = "headwater file"
+_PATH = "headwater path"
+_FIRST_ROW_ID = "headwater row id"
+_SNAPSHOT = "headwater snapshot"
+#: The position of a row in its file, or the row id of an inlined row.
+POSITION = "headwater position"
+_CONSTANTS = {
+    FILE: st.IntegerType(),
+    _PATH: st.StringType(),
+    _FIRST_ROW_ID: st.LongType(),
+    _SNAPSHOT: st.LongType(),
+}
+
+Prune = Callable[[str], str | None]
+
+
+@dataclass(frozen=True)
+class NativeReader:
+    """Builds scans of one plan. `wanted` names hidden columns, and `FILE` and `POSITION`."""
+
+    spark: SparkSession
+    jvm: Jvm
+    plan: ScanPlan
+    columns: Sequence[NativeColumn]
+    wanted: Sequence[str]
+    jvm_path: Callable[[str], str]
+    prune: Callable[[Sequence[int]], Prune] | None = None
+    """For the files of a scan, what answers the conditions Spark pushes down to it."""
+
+    def by_id(self, numbers: Sequence[int]) -> DataFrame:
+        """Rows of files that have field ids, deleted ones among them."""
+        limit = self._limit(numbers)
+        fields = [column.field() for column in self.columns]
+        frame = self._scan(numbers, [*fields, *self._embedded(limit)], {})
+        return self._finished(frame, limit, [column.value() for column in self.columns])
+
+    def by_name(self, numbers: Sequence[int], mapping: Sequence[NameMapping]) -> DataFrame:
+        """Rows of files whose columns are found by the names that a mapping gives."""
+        limit = self._limit(numbers)
+        found = {one.target_id: one for one in mapping}
+        fields: list[st.StructField] = []
+        values: list[SparkColumn] = []
+        folders: dict[str, str] = {}
+        for native in self.columns:
+            column, one = native.column, found.get(native.column.id)
+            if one is None:
+                values.append(_default(native))
+            elif one.is_partition:
+                folders[f"headwater {column.id}"] = one.source_name
+                read = F.col(f"`headwater {column.id}`")
+                values.append(read.cast(spark_type(column)).alias(column.name))
+            else:
+                fields.append(st.StructField(one.source_name, _mapped_type(column, one)))
+                source = NativeColumn(column, one.source_name).value()
+                values.append(source.cast(spark_type(column)).alias(column.name))
+        embedded = [_plain(field) for field in self._embedded(limit)]
+        return self._finished(self._scan(numbers, [*fields, *embedded], folders), limit, values)
+
+    def _limit(self, numbers: Sequence[int]) -> int | None:
+        """Read only rows up to this snapshot: the same for all files of a scan."""
+        return self.plan.files[numbers[0]].max_snapshot
+
+    def _embedded(self, limit: int | None) -> list[st.StructField]:
+        found = []
+        if "rowid" in self.wanted:
+            found.append(_field(ROW_ID_COLUMN, ROW_ID_FIELD))
+        if "snapshot_id" in self.wanted or limit is not None:
+            found.append(_field(SNAPSHOT_ID_COLUMN, SNAPSHOT_ID_FIELD))
+        return found
+
+    def _scan(
+        self, numbers: Sequence[int], fields: Iterable[st.StructField], folders: Mapping[str, str]
+    ) -> DataFrame:
+        constants = self._constants()
+        types = [
+            *(st.StructField(name, _CONSTANTS[name]) for name in constants),
+            *(_text(n) for n in folders),
+        ]
+        listing = []
+        for number in numbers:
+            scan = self.plan.files[number]
+            row: list[Any] = [self.jvm_path(scan.file.path), scan.file.file_size_bytes]
+            row += [_constant(name, number, scan) for name in constants]
+            if folders:
+                values = hive_values(scan.file.path)
+                row += [values.get(key) for key in folders.values()]
+            listing.append(row)
+        return self.jvm.files(
+            self.spark,
+            f"{self.plan.table.name}@{self.plan.snapshot.id}",
+            st.StructType(list(fields)),
+            st.StructType(types),
+            json.dumps(listing),
+            None if self.prune is None else self.prune(numbers),
+        )
+
+    def _constants(self) -> list[str]:
+        found = [FILE] if FILE in self.wanted else []
+        if "filename" in self.wanted:
+            found.append(_PATH)
+        if "rowid" in self.wanted:
+            found.append(_FIRST_ROW_ID)
+        if "snapshot_id" in self.wanted:
+            found.append(_SNAPSHOT)
+        return found
+
+    def _finished(self, frame: DataFrame, limit: int | None, values: Sequence[SparkColumn]) -> DataFrame:
+        if limit is not None:
+            frame = frame.where(F.col(SNAPSHOT_ID_COLUMN) <= F.lit(limit))
+        return frame.select(*values, *(self._hidden(name) for name in self.wanted))
+
+    def _hidden(self, name: str) -> SparkColumn:
+        position = F.col("_metadata.row_index")
+        match name:
+            case "rowid":
+                value = F.coalesce(F.col(ROW_ID_COLUMN), F.col(f"`{_FIRST_ROW_ID}`") + position)
+            case "snapshot_id":
+                value = F.coalesce(F.col(SNAPSHOT_ID_COLUMN), F.col(f"`{_SNAPSHOT}`"))
+            case "filename":
+                value = F.col(f"`{_PATH}`")
+            case "file_row_number" | "headwater position":
+                value = position
+            case _:
+                value = F.col(f"`{name}`")
+        return value.alias(name)
+
+
+def _constant(name: str, number: int, scan: FileScan) -> Any:
+    if name == FILE:
+        return number
+    if name == _PATH:
+        return scan.file.path
+    return scan.file.row_id_start if name == _FIRST_ROW_ID else scan.file.begin_snapshot
+
+
+def _field(name: str, field_id: int) -> st.StructField:
+    return st.StructField(name, st.LongType(), True, {"parquet.field.id": field_id})
+
+
+def _plain(field: st.StructField) -> st.StructField:
+    return st.StructField(field.name, field.dataType)
+
+
+def _text(name: str) -> st.StructField:
+    return st.StructField(name, st.StringType())
+
+
+def _default(native: NativeColumn) -> SparkColumn:
+    """The value of rows in files that lack the column."""
+    text = native.field().metadata.get("EXISTS_DEFAULT", "NULL")
+    return F.expr(text).cast(spark_type(native.column)).alias(native.column.name)
+
+
+def _mapped_type(column: Column, mapping: NameMapping) -> st.DataType:
+    """The column's type with the names that the file's own fields have."""
+    inner = {child.target_id: child for child in mapping.children}
+    kinds = [(inner[c.id].source_name, _mapped_type(c, inner[c.id])) for c in column.children]
+    if column.type == "struct":
+        return st.StructType([st.StructField(name, kind) for name, kind in kinds])
+    if column.type == "list":
+        return st.ArrayType(kinds[0][1])
+    if column.type == "map":
+        return st.MapType(kinds[0][1], kinds[1][1])
+    return st.BinaryType() if column.type == "uuid" else spark_type(column)

@@ -1,0 +1,144 @@
+"""The Spark session that Headwater works with: its own, or one that the caller already has."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import IO, Any
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from headwater.errors import SettingsError, UnsupportedError
+from headwater.settings.model import SparkSettings
+from headwater.spark.jvm import Jvm
+
+#: What correct results depend on; a session that has another value is given this one.
+REQUIRED: Mapping[str, str] = {
+    # Columns are matched by field id, as DuckLake does it; and a file without any is an error, not NULLs.
+    "spark.sql.parquet.fieldId.read.enabled": "true",
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",
+    "spark.sql.parquet.fieldId.write.enabled": "true",
+    # DuckDB reads Spark's default (INT96) as shifted by the session's time zone.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    # Days before 1582 are the same days in DuckDB.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    # Without it, the data source may not see filters.
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+#: What a session of ours has besides, unless the settings say otherwise.
+_DEFAULTS: Mapping[str, str] = {
+    "spark.app.name": "headwater",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+}
+#: Lines that a JVM prints whenever Spark starts, and that say nothing.
+_NOISE = (
+    "WARNING: Using incubator modules",
+    "WARNING: package sun.security.action not in",
+    "Setting default log level",
+    "To adjust logging level",
+    "Using Spark's default log4j",
+)
+_MIB = 1 << 20
+
+
+def open_session(settings: SparkSettings) -> SparkSession:
+    """The session that the settings describe; the one this process has already, if it has one."""
+    active = SparkSession.getActiveSession() or _default_session()
+    if active is not None:
+        return attach_session(active)
+    master = settings.master or os.environ.get("SPARK_MASTER") or "local[*]"
+    conf = {**_DEFAULTS, **_for_master(master), **REQUIRED, **settings.conf}
+    for name, value in settings.conf.items():
+        if REQUIRED.get(name, value) == value:
+            continue
+        raise SettingsError(
+            f"`spark.conf` sets {name} to {value!r}; Headwater needs {REQUIRED[name]!r}.",
+            hint="Leave it out.",
+            setting=f"spark.conf.{name}",
+        )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark_conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(conf.items()))
+    try:
+        if SparkContext._gateway is None:
+            SparkContext._ensure_initialized(gateway=_quiet_gateway(spark_conf), conf=spark_conf)
+        return SparkSession.builder.config(conf=spark_conf).getOrCreate()
+    except (RuntimeError, OSError) as error:
+        raise UnsupportedError(
+            "Spark could not be started.",
+            detail=str(error).splitlines()[0],
+            hint="It needs Java 17 or newer (JAVA_HOME): run `headwater doctor`.",
+        ) from error
+
+
+def attach_session(spark: SparkSession) -> SparkSession:
+    """Check a session that is there already, and give it the settings it lacks."""
+    if not isinstance(spark, SparkSession):
+        raise SettingsError(
+            f"`spark` must be a SparkSession, not {type(spark).__name__}.",
+            hint="Pass what SparkSession.builder.getOrCreate() returned.",
+        )
+    Jvm(spark)  # a session over Spark Connect is refused here
+    if spark.sparkContext._jsc is None:
+        raise SettingsError("The Spark session has been stopped.", hint="Start a new one.")
+    for name, value in REQUIRED.items():
+        if spark.conf.get(name, None) != value:
+            spark.conf.set(name, value)
+    return spark
+
+
+def _default_session() -> SparkSession | None:
+    session: Any = SparkSession._instantiatedSession
+    alive = session is not None and session.sparkContext._jsc is not None
+    return session if alive else None
+
+
+def _for_master(master: str) -> dict[str, str]:
+    """Defaults that suit where Spark runs."""
+    if not master.startswith("local"):
+        return {}
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB
+    return {
+        "spark.driver.memory": f"{min(8192, max(1024, memory // 4))}m",
+        # On one machine the stages of a small refresh are mostly the overhead of their tasks.
+        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
+def _quiet_gateway(conf: SparkConf) -> Any:
+    """Start the JVM without its greetings; whatever else it says reaches standard error."""
+    logging = resources.files(__package__).joinpath("log4j2.properties")
+    given = conf.get("spark.driver.extraJavaOptions") or ""
+    conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{logging} {given}".strip())
+    read_end, write_end = os.pipe()
+    try:
+        gateway = launch_gateway(conf, {"stderr": write_end})  # type: ignore[no-untyped-call]
+    except BaseException:
+        os.close(read_end)
+        raise
+    finally:
+        os.close(write_end)
+    log = os.fdopen(read_end, errors="replace")
+    threading.Thread(target=_pass_on, args=(log,), name="headwater-spark-log", daemon=True).start()
+    return gateway
+
+
+def _pass_on(lines: IO[str]) -> None:
+    with lines:
+        for line in _without_noise(lines):
+            sys.stderr.write(line)
+
+
+def _without_noise(lines: Iterable[str]) -> Iterable[str]:
+    return (line for line in lines if not line.startswith(_NOISE))
