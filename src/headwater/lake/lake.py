@@ -12,7 +12,7 @@ import pyarrow as pa
 from psycopg import conninfo
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
-from headwater.algebra.predicates import parse_predicate
+from headwater.algebra.predicates import Predicate, parse_predicate
 from headwater.errors import (
     CatalogError,
     ConflictError,
@@ -34,14 +34,18 @@ from headwater.lake.catalog import (
 from headwater.lake.connection import Connection, Database
 from headwater.lake.model import Snapshot, Table
 from headwater.lake.options import LakeOptions, load_options
+from headwater.lake.reading.change_plan import ChangePlan, plan_changes
+from headwater.lake.reading.change_range import Since
+from headwater.lake.reading.change_reader import read_changes
+from headwater.lake.reading.column_history import ColumnVersion, column_history
 from headwater.lake.reading.read import iter_plan, read_plan
-from headwater.lake.reading.scan import ScanPlan, find_and_plan
+from headwater.lake.reading.scan import ScanPlan, find_and_plan, plan_scan
 from headwater.lake.writing.commit import CommitInfo
 from headwater.lake.writing.transaction import LakeContext, Transaction
 from headwater.storage.locations import parse_location
 from headwater.storage.options import StorageOptions
 from headwater.storage.store import Store
-from headwater.typedefs import SnapshotId, TableName
+from headwater.typedefs import FileId, SnapshotId, TableName
 
 #: A snapshot by number, or the newest one not after a time; None is the latest.
 At = SnapshotId | datetime | str | None
@@ -203,12 +207,23 @@ class Lake:
 
     # -- reading ------------------------------------------------------------------------------------
 
-    def scan(self, table: TableName | str, snapshot: At = None, where: str | None = None) -> ScanPlan:
+    def scan(
+        self, table: TableName | str, snapshot: At = None, where: str | Predicate | None = None
+    ) -> ScanPlan:
         """What a reader must do: files left after pruning, their deletes and filters, inlined rows."""
-        predicate = None if where is None else parse_predicate(where)
+        predicate = parse_predicate(where) if isinstance(where, str) else where
         return find_and_plan(
             self.db, lambda connection: self._look_up(connection, table, snapshot), where=predicate
         )
+
+    def files_left(self, plan: ScanPlan, where: Predicate) -> list[FileId]:
+        """Which files of a plan may hold rows that meet a condition."""
+        state = CatalogState(plan.snapshot, "", {}, {}, {})
+        return [scan.file.id for scan in plan_scan(self.db, state, plan.table, where=where).files]
+
+    def column_history(self, table: Table) -> list[ColumnVersion]:
+        """The names and types that the columns of a table have had."""
+        return column_history(self.db, table)
 
     def read(
         self,
@@ -239,6 +254,27 @@ class Lake:
         """The same as `read`, piece by piece, for tables that do not fit into memory."""
         plan = self.scan(table, snapshot, where)
         return iter_plan(plan, self.store, self.db, columns=columns, where=where, hidden=hidden, replan=True)
+
+    def plan_changes(self, table: TableName | str, start: Since, end: At = None) -> ChangePlan:
+        """What a reader must do to see the changes of the snapshots from `start` to `end`, both included."""
+        return plan_changes(self.db, lambda connection, at: self._look_up(connection, table, at), start, end)
+
+    def changes(
+        self,
+        table: TableName | str,
+        start: Since,
+        end: At = None,
+        *,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        net: bool = False,
+    ) -> pa.Table:
+        """How the rows of a table changed from snapshot `start` to `end`, both included; see `read_changes`.
+
+        A time as `start` means the first snapshot not before it, as `end` the last one not after it.
+        """
+        plan = self.plan_changes(table, start, end)
+        return read_changes(plan, self.store, self.db, columns=columns, where=where, net=net, replan=True)
 
     # -- changing -----------------------------------------------------------------------------------
 
