@@ -85,7 +85,7 @@ class Stager:
         """Store a stream in files, holding no more than `bytes_at_once` of it in memory."""
         waiting: list[pa.RecordBatch] = []
         size = 0
-        limit = min(bytes_at_once, self._target_size(table))
+        limit = min(bytes_at_once, self.target_size(table))
         for batch in batches:
             waiting.append(batch)
             size += batch.nbytes
@@ -162,9 +162,10 @@ class Stager:
         schema = arrow_schema(columns)
         for place in range(len(schema), data.num_columns):
             schema = schema.append(data.schema.field(place))
-        return write_file(self.store, table.path + path, data, schema, columns, self._format(table))
+        return write_file(self.store, table.path + path, data, schema, columns, self.file_format(table))
 
-    def _format(self, table: Table) -> FileFormat:
+    def file_format(self, table: Table) -> FileFormat:
+        """Codec, level and size of row groups of a table's files."""
         where = {"schema_id": table.schema_id, "table_id": table.id}
         level = self.options.get("parquet_compression_level", **where)
         return FileFormat(
@@ -180,14 +181,20 @@ class Stager:
         where = {"schema_id": table.schema_id, "table_id": table.id}
         return self.options.flag("hive_file_pattern", True, **where)
 
-    def _target_size(self, table: Table) -> int:
+    def target_size(self, table: Table) -> int:
+        """How many bytes a file should have."""
         return self.options.number(
             "target_file_size", DEFAULT_TARGET_FILE_SIZE, schema_id=table.schema_id, table_id=table.id
         )
 
+    def sorts(self, table: Table) -> bool:
+        """Whether new files of a table are put in its sort order."""
+        where = {"schema_id": table.schema_id, "table_id": table.id}
+        return self.options.flag("sort_on_insert", True, **where)
+
     def _parts(self, table: Table, data: pa.Table) -> Iterator[pa.Table]:
         """Slices of about the target file size."""
-        count = max(1, math.ceil(data.nbytes / max(1, self._target_size(table))))
+        count = max(1, math.ceil(data.nbytes / max(1, self.target_size(table))))
         rows = max(1, math.ceil(data.num_rows / count))
         for start in range(0, data.num_rows, rows):
             yield data.slice(start, rows)
@@ -196,8 +203,7 @@ class Stager:
         self, table: Table, data: pa.Table, row_ids: AnyArray | None
     ) -> tuple[pa.Table, AnyArray | None]:
         keys = sort_keys(table)
-        where = {"schema_id": table.schema_id, "table_id": table.id}
-        if not keys or not self.options.flag("sort_on_insert", True, **where):
+        if not keys or not self.sorts(table):
             return data, row_ids
         columns = {name: _plain(data.column(name)) for name, _, _ in keys}
         # The stubs do not know null placement.
