@@ -1,0 +1,1 @@
+"""`format("ducklake")`: DuckLake tables as a data source of Spark, batch and streaming, through Arrow."""
