@@ -98,7 +98,7 @@ class DataOperations(WholeOperations):
         found = self._draft.state.table(table)
         if isinstance(rows, pa.RecordBatchReader):
             return self._append_stream(found, rows)
-        return self._add(found, align_input(_as_table(rows, found), found.columns))
+        return self._add(found, align_input(as_arrow(rows, found), found.columns))
 
     @whole
     def add_files(self, table: TableName | str, files: Iterable[StagedFile]) -> int:
@@ -386,7 +386,8 @@ def _as_data_file(table: Table, staged: StagedFile) -> DataFile:
     )
 
 
-def _as_table(rows: Any, table: Table) -> pa.Table:
+def as_arrow(rows: Any, table: Table) -> pa.Table:
+    """Rows that a caller has, as an Arrow table."""
     if isinstance(rows, pa.Table):
         return rows
     if isinstance(rows, pa.RecordBatch):
