@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.algebra.predicates import Predicate
-from headwater.lake.lake import Lake
+from headwater.lake.lake import At, Lake
 from headwater.lake.model import Table
+from headwater.lake.reading.request import Request
+from headwater.lake.reading.scan import ScanPlan
+from headwater.lake.writing.dml import as_arrow
+from headwater.lake.writing.transaction import Transaction
 from headwater.spark.jvm import Jvm
 from headwater.spark.reading.columns import NativeColumn
+from headwater.spark.reading.deletes import delete_count
 from headwater.spark.reading.frame import FrameReader
 from headwater.spark.reading.pushed import predicate_of, says_something
 from headwater.spark.session import attach_session
 from headwater.spark.stores import JvmStores
+from headwater.spark.types import to_spark
+from headwater.spark.writing.rows import RowWriter
+
+if TYPE_CHECKING:
+    from headwater.spark.table import LakeTable
 
 
 class LakeSpark:
@@ -25,19 +39,69 @@ class LakeSpark:
         self.spark = attach_session(spark)
         self.jvm = Jvm(spark)
         self.stores = JvmStores(spark, lake.store.options)
+        self.writer = RowWriter(self.stores)
 
     @cached_property
     def reader(self) -> FrameReader:
         """Makes DataFrames of scan plans."""
         return FrameReader(self.spark, self.lake, self.jvm, self.stores)
 
-    def predicate(self, table: Table, where: str) -> Predicate | None:
+    def table(self, name: str) -> LakeTable:
+        """A handle on a table, which need not exist yet."""
+        from headwater.spark.table import LakeTable
+
+        return LakeTable(self, name)
+
+    def frame(
+        self,
+        name: str,
+        at: At = None,
+        *,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        hidden: Collection[str] = (),
+    ) -> DataFrame:
+        """The rows of a table at a snapshot."""
+        predicate = None
+        if where is not None:
+            predicate = self.predicate(self.lake.table(name, at), where)
+        plan = self.lake.scan(name, at, predicate)
+        request = Request.of(plan.table, None, None, hidden)
+        frame = self.reader.read(plan, wanted=request.hidden).frame
+        if where is not None:
+            frame = frame.where(where)
+        if columns is None:
+            return frame
+        chosen = Request.of(plan.table, columns, None, ()).columns
+        return frame.select(*(frame[f"`{c.name}`"] for c in chosen), *request.hidden)
+
+    def predicate(self, table: Table, where: str | SparkColumn) -> Predicate | None:
         """What a condition in Spark's SQL says about files; None if nothing.
 
         Spark itself reads the condition, so that its meaning (types, time zone, functions) is Spark's own.
         """
         columns = [NativeColumn(column, column.name) for column in table.columns]
         empty = self.jvm.empty(self.spark, [column.field() for column in columns])
-        frame: DataFrame = empty.where(where)
-        predicate = predicate_of(self.jvm.conditions(frame), table)
+        predicate = predicate_of(self.jvm.conditions(empty.where(where)), table)
         return predicate if says_something(predicate) else None
+
+    def target(
+        self, tx: Transaction, name: str, where: str | SparkColumn | None, wanted: Collection[str]
+    ) -> tuple[ScanPlan, DataFrame]:
+        """The rows of a table that a transaction is about to change, pruned but not filtered by `where`."""
+        table = tx.state.table(name)
+        predicate = None if where is None else self.predicate(table, where)
+        # Inlined rows that are flushed meanwhile are a conflict, and the transaction runs again.
+        found = self.reader.read(tx.scan(name, predicate), wanted=wanted, replan=False)
+        return found.plan, found.frame
+
+    def live_rows(self, tx: Transaction, name: str) -> int:
+        """How many rows a table has for a transaction, from the catalog alone."""
+        plan = tx.scan(name)
+        stored = sum(scan.file.record_count for scan in plan.files) - delete_count(plan.files)
+        return stored + sum(inlined.row_count for inlined in plan.inlined)
+
+    def local_frame(self, rows: Any, table: Table) -> DataFrame:
+        """Rows that are in this process as a DataFrame."""
+        data: pa.Table = as_arrow(rows, table)
+        return self.spark.createDataFrame(to_spark(data, table.columns))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn
@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from headwater.lake.format.types import decimal_parts
-from headwater.lake.format.values import default_array
 from headwater.lake.model import Column
 from headwater.lake.reading.column_history import ColumnVersion
+from headwater.spark.literals import default_sql, name_sql
 from headwater.spark.types import spark_type
 from headwater.typedefs import ColumnId, SnapshotId
 
@@ -48,16 +48,6 @@ _WIDENED = {
     "timestamp_s": {"date"},
 }
 _NEVER = 1 << 62
-_LITERAL = {
-    "boolean": "{}",
-    "int8": "{}Y",
-    "int16": "{}S",
-    "int32": "{}",
-    "int64": "{}L",
-    "uint8": "{}S",
-    "uint16": "{}",
-    "uint32": "{}L",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +64,12 @@ class NativeColumn:
 
     def value(self) -> SparkColumn:
         """The column as the table has it."""
-        read = F.col(_quoted(self.name))
+        read = F.col(name_sql(self.name))
         if self.column.type == "uuid":
             digits = F.lower(F.hex(read))
             parts = [F.substring(digits, start, size) for start, size in _UUID_PARTS]
             read = F.concat_ws("-", *parts)
-            read = F.when(F.col(_quoted(self.name)).isNotNull(), read)
+            read = F.when(F.col(name_sql(self.name)).isNotNull(), read)
         return read.alias(self.column.name)
 
 
@@ -109,7 +99,8 @@ def is_native(column: Column) -> bool:
             for child in column.children
         )
     known = column.type in _NATIVE or decimal_parts(column.type) is not None
-    return known and (column.initial_default is None or _default_text(column) is not None)
+    default = column.initial_default
+    return known and (default is None or default_sql(column, default) is not None)
 
 
 def native_since(
@@ -158,33 +149,6 @@ def _file_type(column: Column) -> st.DataType:
 def _metadata(column: Column) -> dict[str, Any]:
     found: dict[str, Any] = {"parquet.field.id": column.id}
     if column.initial_default is not None:
-        text = _default_text(column)
+        text = default_sql(column, column.initial_default)
         found |= {"EXISTS_DEFAULT": text, "CURRENT_DEFAULT": text}
     return found
-
-
-def _default_text(column: Column) -> str | None:
-    """The initial default as a constant of Spark's SQL; None where it has no certain form there."""
-    value = default_array(replace(column, nulls_allowed=True), 1)[0].as_py()
-    if value is None:
-        return "NULL"
-    if column.type in _LITERAL:
-        return _LITERAL[column.type].format(str(value).lower())
-    if column.type in ("varchar", "json"):
-        return "'" + str(value).replace("\\", "\\\\").replace("'", "\\'") + "'"
-    if column.type == "blob":
-        return f"X'{value.hex()}'"
-    if column.type == "date":
-        return f"DATE'{value.isoformat()}'"
-    if column.type in ("timestamp", "timestamp_s", "timestamp_ms"):
-        return f"TIMESTAMP_NTZ'{value.isoformat(sep=' ')}'"
-    decimal = decimal_parts(column.type)
-    if decimal is not None:
-        return f"CAST('{value}' AS DECIMAL({decimal[0]},{decimal[1]}))"
-    if column.type in ("float32", "float64"):
-        return f"CAST('{value!r}' AS {'FLOAT' if column.type == 'float32' else 'DOUBLE'})"
-    return None
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

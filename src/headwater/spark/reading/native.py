@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from headwater.lake.format.conform import NameMapping, hive_values
+from headwater.lake.format.name_mappings import MAPPED_ROW_ID_COLUMN
 from headwater.lake.model import (
     ROW_ID_COLUMN,
     ROW_ID_FIELD,
@@ -28,7 +29,7 @@ from headwater.spark.types import spark_type
 #: Constants of a file, which Spark offers as partition columns.
 FILE = "headwater file"
 _PATH = "headwater path"
-_FIRST_ROW_ID = "headwater row id"
+_FIRST_ROW_ID = "headwater first row id"
 _SNAPSHOT = "headwater snapshot"
 #: The position of a row in its file, or the row id of an inlined row.
 POSITION = "headwater position"
@@ -82,7 +83,10 @@ class NativeReader:
                 source = NativeColumn(column, one.source_name).value()
                 values.append(source.cast(spark_type(column)).alias(column.name))
         embedded = [_plain(field) for field in self._embedded(limit)]
-        return self._finished(self._scan(numbers, [*fields, *embedded], folders), limit, values)
+        if "rowid" in self.wanted:
+            embedded.append(st.StructField(MAPPED_ROW_ID_COLUMN, st.LongType()))
+        frame = self._scan(numbers, [*fields, *embedded], folders)
+        return self._finished(frame, limit, values, MAPPED_ROW_ID_COLUMN)
 
     def _limit(self, numbers: Sequence[int]) -> int | None:
         """Read only rows up to this snapshot: the same for all files of a scan."""
@@ -132,16 +136,23 @@ class NativeReader:
             found.append(_SNAPSHOT)
         return found
 
-    def _finished(self, frame: DataFrame, limit: int | None, values: Sequence[SparkColumn]) -> DataFrame:
+    def _finished(
+        self,
+        frame: DataFrame,
+        limit: int | None,
+        values: Sequence[SparkColumn],
+        row_ids: str = ROW_ID_COLUMN,
+    ) -> DataFrame:
         if limit is not None:
             frame = frame.where(F.col(SNAPSHOT_ID_COLUMN) <= F.lit(limit))
-        return frame.select(*values, *(self._hidden(name) for name in self.wanted))
+        return frame.select(*values, *(self._hidden(name, row_ids) for name in self.wanted))
 
-    def _hidden(self, name: str) -> SparkColumn:
+    def _hidden(self, name: str, row_ids: str) -> SparkColumn:
         position = F.col("_metadata.row_index")
         match name:
             case "rowid":
-                value = F.coalesce(F.col(ROW_ID_COLUMN), F.col(f"`{_FIRST_ROW_ID}`") + position)
+                embedded = F.coalesce(F.col(ROW_ID_COLUMN), F.col(f"`{row_ids}`"))
+                value = F.coalesce(embedded, F.col(f"`{_FIRST_ROW_ID}`") + position)
             case "snapshot_id":
                 value = F.coalesce(F.col(SNAPSHOT_ID_COLUMN), F.col(f"`{_SNAPSHOT}`"))
             case "filename":

@@ -1,0 +1,168 @@
+"""A table of the lake, in Spark's hands."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+
+from headwater.errors import InvalidInputError
+from headwater.lake.lake import At
+from headwater.lake.model import Table
+from headwater.lake.writing.transaction import Transaction
+from headwater.spark.writing.assigning import Value, fitted, value_of
+from headwater.spark.writing.overwrite import overwrite_partitions, overwrite_where
+from headwater.spark.writing.row_level import delete_rows, update_rows
+from headwater.spark.writing.transactions import Note, WriteResult, in_transaction
+
+if TYPE_CHECKING:
+    from headwater.spark.connector import LakeSpark
+    from headwater.spark.merge import Merge
+
+#: Rows as callers have them: a DataFrame, or what the lake itself takes.
+Rows = DataFrame | pa.Table | pa.RecordBatch | Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """A handle on a table by its name; it is looked up anew whenever it is used.
+
+    >>> orders = hw.table("sales.orders")  # doctest: +SKIP
+    >>> orders.df(where="day >= DATE'2026-01-01'").count()  # doctest: +SKIP
+    """
+
+    session: LakeSpark
+    name: str
+
+    @property
+    def table(self) -> Table:
+        """What the catalog says of it now."""
+        return self.session.lake.table(self.name)
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def df(
+        self,
+        version: int | None = None,
+        timestamp: datetime | str | None = None,
+        where: str | None = None,
+        columns: Sequence[str] | None = None,
+        hidden: Collection[str] = (),
+    ) -> DataFrame:
+        """The rows, now or at an older snapshot (by number, or the newest not after a time).
+
+        `where` is a condition in Spark's SQL; files that cannot hold matching rows are not read. Filters that
+        are added to the DataFrame later do the same. `hidden` may ask for `rowid`, `snapshot_id`, `filename`
+        and `file_row_number`.
+        """
+        at = one_of(version, timestamp)
+        return self.session.frame(self.name, at, where=where, columns=columns, hidden=hidden)
+
+    # -- writing ------------------------------------------------------------------------------------
+
+    def append(self, rows: Rows, *, merge_schema: bool = False, **note: Any) -> WriteResult:
+        """Add rows; columns are matched by name.
+
+        Columns that are missing, unknown or of another type are an error, unless `merge_schema` lets the
+        table change: unknown columns are added, missing ones get their default, types are widened. The note
+        (`author`, `message`, `extra_info`, `operation_id`) goes into the snapshot.
+        """
+
+        def work(tx: Transaction) -> WriteResult:
+            return WriteResult(inserted=self._add(tx, rows, merge_schema))
+
+        return in_transaction(self.session, work, Note(**note))
+
+    def overwrite(
+        self,
+        rows: Rows,
+        where: str | None = None,
+        *,
+        dynamic_partitions: bool = False,
+        merge_schema: bool = False,
+        **note: Any,
+    ) -> WriteResult:
+        """Put rows in the place of all rows, of those that meet a condition, or of the same partitions.
+
+        With `where` every new row must meet it too. With `dynamic_partitions` the partitions that the new
+        rows are of are replaced, and the others stay.
+        """
+        if where is not None and dynamic_partitions:
+            raise InvalidInputError("Overwrite by a condition or by partitions, not by both.")
+
+        def work(tx: Transaction) -> WriteResult:
+            if where is not None:
+                deleted = overwrite_where(self.session, tx, self.name, self._frame(rows), where)
+            elif dynamic_partitions:
+                return overwrite_partitions(self.session, tx, self.name, self._frame(rows))
+            else:
+                deleted = self.session.live_rows(tx, self.name)
+                tx.truncate(self.name)
+            return WriteResult(inserted=self._add(tx, rows, merge_schema), deleted=deleted)
+
+        return in_transaction(self.session, work, Note(**note))
+
+    def delete(self, where: str | SparkColumn | None = None, **note: Any) -> WriteResult:
+        """Remove the rows that meet a condition; all without one."""
+
+        def work(tx: Transaction) -> WriteResult:
+            return WriteResult(deleted=delete_rows(self.session, tx, self.name, where))
+
+        return in_transaction(self.session, work, Note(**note))
+
+    def update(
+        self,
+        where: str | SparkColumn | None = None,
+        set: Mapping[str, Value] | None = None,
+        **note: Any,
+    ) -> WriteResult:
+        """Change columns of the rows that meet a condition; rows keep their ids.
+
+        A text is an expression in Spark's SQL (`{"price": "price * 1.1"}`).
+        """
+        if not set:
+            raise InvalidInputError(
+                "An update needs at least one column to set.", hint='set={"column": "value"}'
+            )
+        values = {name: value_of(value) for name, value in set.items()}
+
+        def work(tx: Transaction) -> WriteResult:
+            return WriteResult(updated=update_rows(self.session, tx, self.name, where, values))
+
+        return in_transaction(self.session, work, Note(**note))
+
+    def merge(
+        self, source: DataFrame, on: str | SparkColumn, *, target_alias: str = "t", source_alias: str = "s"
+    ) -> Merge:
+        """Begin a MERGE of `source` into this table: clauses follow, then `execute()`.
+
+        In conditions and values `t` is the table and `s` the source.
+        """
+        from headwater.spark.merge import Merge
+
+        return Merge(self, source, on, target_alias=target_alias, source_alias=source_alias)
+
+    # -- helpers ------------------------------------------------------------------------------------
+
+    def _frame(self, rows: Rows) -> DataFrame:
+        return rows if isinstance(rows, DataFrame) else self.session.local_frame(rows, self.table)
+
+    def _add(self, tx: Transaction, rows: Rows, merge_schema: bool) -> int:
+        if not isinstance(rows, DataFrame):
+            if not merge_schema:
+                return tx.append(self.name, rows)
+            rows = self.session.local_frame(rows, tx.state.table(self.name))
+        table = fitted(tx, self.name, rows, merge_schema=merge_schema)
+        return self.session.writer.write(tx, table, rows)
+
+
+def one_of(version: int | None, timestamp: datetime | str | None) -> At:
+    """The snapshot that is meant by two arguments of which one may be given."""
+    if version is not None and timestamp is not None:
+        raise InvalidInputError("Give a version or a timestamp, not both.")
+    return version if version is not None else timestamp

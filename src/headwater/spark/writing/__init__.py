@@ -1,0 +1,1 @@
+"""Rows of Spark on their way into the lake."""

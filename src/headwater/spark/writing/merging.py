@@ -1,0 +1,311 @@
+"""How a MERGE runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from pyspark import StorageLevel
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from headwater.errors import InvalidInputError
+from headwater.lake.model import Column
+from headwater.lake.writing.transaction import Transaction
+from headwater.spark.literals import default_sql, name_sql
+from headwater.spark.reading.native import FILE
+from headwater.spark.types import columns_of, from_spark, spark_type
+from headwater.spark.writing.assigning import assignments
+from headwater.spark.writing.conforming import fit, stored_as
+from headwater.spark.writing.located import locate, located
+from headwater.spark.writing.native import ROW_ID
+from headwater.spark.writing.row_level import PLACE
+from headwater.spark.writing.rows import FOR_THE_DRIVER, estimated_bytes, row_bytes
+from headwater.spark.writing.transactions import WriteResult
+
+if TYPE_CHECKING:
+    from headwater.spark.connector import LakeSpark
+    from headwater.spark.merge import Clause, Merge
+
+#: Number of the row in a small source; number of the clause that applies; mark of rows of a large source.
+_SOURCE_ROW = "headwater source row"
+_CLAUSE = "headwater clause"
+_FROM_SOURCE = "headwater source"
+_NO_CLAUSE = -1
+
+
+def run_merge(session: LakeSpark, tx: Transaction, name: str, merge: Merge) -> WriteResult:
+    """Apply a MERGE to a transaction."""
+    return _Run(session, tx, name, merge).run()
+
+
+@dataclass
+class _Run:
+    session: LakeSpark
+    tx: Transaction
+    name: str
+    merge: Merge
+
+    def run(self) -> WriteResult:
+        from headwater.spark.merge import Case
+
+        self.plan, target = self.session.target(self.tx, self.name, None, (*PLACE, "rowid"))
+        self.old = self.tx.state.table(self.name)
+        if self.merge.schema_may_change:
+            self._add_columns()
+        self.table = self.tx.state.table(self.name)
+        for column in self.table.columns[len(self.old.columns) :]:
+            target = target.withColumn(column.name, F.lit(None).cast(spark_type(column)))
+        self.target = target.alias(self.merge.target_alias)
+        by_source = self.merge.of(Case.NOT_MATCHED_BY_SOURCE)
+        source = self.merge.source
+        if not by_source and _is_plain(source.schema) and estimated_bytes(source) <= FOR_THE_DRIVER:
+            return self._small(source)
+        return self._large(source)
+
+    def _add_columns(self) -> None:
+        everything = any(clause.values is None for clause in self.merge.clauses)
+        known = {column.name.lower() for column in self.old.columns}
+        new = [f for f in self.merge.source.schema.fields if f.name.lower() not in known]
+        if everything and new:
+            for column in columns_of(st.StructType(new)):
+                self.tx.add_column(self.name, column.name, column)
+
+    # -- a small source -----------------------------------------------------------------------------
+
+    def _small(self, source: DataFrame) -> WriteResult:
+        """The source in the driver, numbered; one job finds its partners and what becomes of them."""
+        from headwater.spark.merge import Case
+
+        rows = source.toArrow()
+        numbers = pa.array(np.arange(rows.num_rows), pa.int64())
+        numbered = self._local(rows.append_column(_SOURCE_ROW, numbers), source.schema)
+        on = self.merge.on if isinstance(self.merge.on, SparkColumn) else F.expr(self.merge.on)
+        joined = self.target.join(F.broadcast(numbered), on, "inner")
+        matched = self.merge.of(Case.MATCHED)
+        changes = self._chosen(joined, matched).select(
+            F.col(f"`{_CLAUSE}`"),
+            F.col(f"`{_SOURCE_ROW}`"),
+            *(F.col(f"`{place}`") for place in PLACE),
+            F.col("rowid").alias(ROW_ID),
+            *self._values(joined, matched),
+        )
+        found = changes.toArrow()
+        applied = found.filter(pa.array(found.column(_CLAUSE).to_numpy() >= 0))
+        updated, deleted = self._replace(applied, matched)
+        partners = np.unique(found.column(_SOURCE_ROW).to_numpy())
+        lonely = np.setdiff1d(np.arange(rows.num_rows), partners, assume_unique=True)
+        inserted = self._insert(rows.take(pa.array(lonely, pa.int64())), source.schema)
+        return WriteResult(inserted=inserted, updated=updated, deleted=deleted)
+
+    def _local(self, rows: pa.Table, schema: st.StructType) -> DataFrame:
+        fields = [*schema.fields]
+        if _SOURCE_ROW in rows.schema.names:
+            fields.append(st.StructField(_SOURCE_ROW, st.LongType()))
+        frame = self.session.spark.createDataFrame(rows, st.StructType(fields))
+        return frame.alias(self.merge.source_alias)
+
+    def _replace(self, changes: pa.Table, clauses: Sequence[Clause]) -> tuple[int, int]:
+        """Take matched rows out, and put the updated ones in."""
+        from headwater.spark.merge import Action
+
+        numbers = changes.column(_CLAUSE).to_numpy()
+        updates = [i for i, clause in enumerate(clauses) if clause.action is Action.UPDATE]
+        if _only_deletes(clauses):
+            changes = _distinct_places(changes)
+        found = located(changes)
+        self.tx.remove_rows(self.name, self.plan, found.files(self.plan), found.inlined(self.plan))
+        changed = changes.filter(pa.array(np.isin(numbers, updates))) if updates else changes.slice(0, 0)
+        values = changed.select([column.name for column in self.table.columns])
+        row_ids = changed.column(ROW_ID).to_numpy()
+        updated = self.tx.replace_rows(self.name, from_spark(values, self.table.columns), row_ids)
+        return updated, found.count - updated
+
+    def _insert(self, rows: pa.Table, schema: st.StructType) -> int:
+        from headwater.spark.merge import Case
+
+        clauses = self.merge.of(Case.NOT_MATCHED)
+        if not clauses or not rows.num_rows:
+            return 0
+        source = self._local(rows, schema)
+        chosen = self._chosen(source, clauses)
+        new = chosen.where(F.col(f"`{_CLAUSE}`") >= 0).select(*self._values(source, clauses))
+        return self.session.writer.write(self.tx, self.table, new, small=True)
+
+    # -- a large source -----------------------------------------------------------------------------
+
+    def _large(self, source: DataFrame) -> WriteResult:
+        from headwater.spark.merge import Action, Case
+
+        marked = source.withColumn(_FROM_SOURCE, F.lit(True)).alias(self.merge.source_alias)
+        by_source, inserts = self.merge.of(Case.NOT_MATCHED_BY_SOURCE), self.merge.of(Case.NOT_MATCHED)
+        how = {(True, True): "full", (True, False): "left", (False, True): "right"}.get(
+            (bool(by_source), bool(inserts)), "inner"
+        )
+        on = self.merge.on if isinstance(self.merge.on, SparkColumn) else F.expr(self.merge.on)
+        joined = self.target.join(marked, on, how)
+        has_target, has_source = F.col(f"`{FILE}`").isNotNull(), F.col(f"`{_FROM_SOURCE}`").isNotNull()
+        cases = {
+            Case.MATCHED: has_target & has_source,
+            Case.NOT_MATCHED: ~has_target,
+            Case.NOT_MATCHED_BY_SOURCE: ~has_source,
+        }
+        clauses = self.merge.clauses
+        chosen = self._chosen(joined, clauses, [cases[clause.case] for clause in clauses])
+        changes = chosen.where(F.col(f"`{_CLAUSE}`") >= 0).select(
+            F.col(f"`{_CLAUSE}`"),
+            *(F.col(f"`{place}`") for place in PLACE),
+            F.col("rowid").alias(ROW_ID),
+            *self._values(joined, clauses),
+        )
+        kept = changes.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            once = not _only_deletes(self.merge.of(Case.MATCHED))
+            found = locate(kept.where(F.col(f"`{FILE}`").isNotNull()), once=once)
+            self.tx.remove_rows(self.name, self.plan, found.files(self.plan), found.inlined(self.plan))
+            updated = self._write(kept, Action.UPDATE)
+            inserted = self._write(kept.drop(ROW_ID), Action.INSERT)
+            return WriteResult(inserted=inserted, updated=updated, deleted=found.count - updated)
+        finally:
+            kept.unpersist()
+
+    def _write(self, changes: DataFrame, action: object) -> int:
+        numbers = [i for i, clause in enumerate(self.merge.clauses) if clause.action is action]
+        if not numbers:
+            return 0
+        rows = changes.where(F.col(f"`{_CLAUSE}`").isin(numbers)).drop(_CLAUSE, *PLACE)
+        small = rows.count() * row_bytes(rows) <= FOR_THE_DRIVER
+        return self.session.writer.write(self.tx, self.table, rows, small=small)
+
+    # -- clauses ------------------------------------------------------------------------------------
+
+    def _chosen(
+        self, joined: DataFrame, clauses: Sequence[Clause], cases: Sequence[SparkColumn] | None = None
+    ) -> DataFrame:
+        """The rows with the number of the first clause that applies to each."""
+        number: SparkColumn | None = None
+        for place, clause in enumerate(clauses):
+            condition = _condition(clause)
+            if cases is not None:
+                condition = cases[place] & condition
+            number = (
+                F.when(condition, F.lit(place)) if number is None else number.when(condition, F.lit(place))
+            )
+        chosen = F.lit(_NO_CLAUSE) if number is None else number.otherwise(F.lit(_NO_CLAUSE))
+        return joined.withColumn(_CLAUSE, chosen)
+
+    def _values(self, joined: DataFrame, clauses: Sequence[Clause]) -> list[SparkColumn]:
+        """Every column of the table, by the clause that applies."""
+        from headwater.spark.merge import Action
+
+        by_clause: dict[int, Mapping[str, SparkColumn]] = {}
+        for place, clause in enumerate(clauses):
+            if clause.action is not Action.DELETE:
+                by_clause[place] = self._assigned(joined, clause)
+        found = []
+        for column in self.table.columns:
+            value: SparkColumn = F.lit(None).cast(spark_type(column))
+            for place, values in by_clause.items():
+                value = F.when(F.col(f"`{_CLAUSE}`") == place, values[column.name]).otherwise(value)
+            found.append(value.alias(column.name))
+        return found
+
+    def _assigned(self, joined: DataFrame, clause: Clause) -> dict[str, SparkColumn]:
+        """What a clause makes of each column, checked and in the column's type."""
+        from headwater.spark.merge import Action
+
+        values = self._from_source() if clause.values is None else clause.values
+        if clause.action is Action.UPDATE:
+            columns = assignments(self.table, values, self.merge.target_alias)
+        else:
+            columns = assignments(self.table, {**self._defaults(values), **values})
+        typed = joined.select(*columns)
+        fit(typed, self.table)
+        return {
+            column.name: stored_as(value, column, field.dataType)
+            for column, value, field in zip(self.table.columns, columns, typed.schema.fields, strict=True)
+        }
+
+    def _from_source(self) -> dict[str, SparkColumn]:
+        alias = name_sql(self.merge.source_alias)
+        given = {name.lower(): name for name in self.merge.source.columns}
+        missing = [c.name for c in self.table.columns if c.name.lower() not in given]
+        if missing and not self.merge.schema_may_change:
+            raise InvalidInputError(
+                f"The source of the MERGE lacks {', '.join(map(repr, missing))} of table {self.name}.",
+                hint="Name the columns of the clause, or allow it with with_schema_evolution().",
+                table=self.name,
+                columns=missing,
+            )
+        return {
+            column.name: F.col(f"{alias}.{name_sql(given[column.name.lower()])}")
+            for column in self.table.columns
+            if column.name.lower() in given
+        }
+
+    def _defaults(self, values: Mapping[str, SparkColumn]) -> dict[str, SparkColumn]:
+        given = {name.lower() for name in values}
+        return {
+            column.name: F.expr(_default(column)).cast(spark_type(column))
+            for column in self.table.columns
+            if column.name.lower() not in given
+        }
+
+
+def _condition(clause: Clause) -> SparkColumn:
+    if clause.condition is None:
+        return F.lit(True)
+    return clause.condition if isinstance(clause.condition, SparkColumn) else F.expr(clause.condition)
+
+
+def _default(column: Column) -> str:
+    if column.default_value is None:
+        return "NULL"
+    text = default_sql(column, column.default_value) if column.default_type == "literal" else None
+    if text is None:
+        raise InvalidInputError(
+            f"The default of column {column.name!r} is an expression that only DuckDB computes.",
+            hint="Give the column a value in the clause.",
+            column=column.name,
+        )
+    return text
+
+
+def _only_deletes(clauses: Sequence[Clause]) -> bool:
+    """One clause that deletes whatever matches: then it does not matter how often."""
+    from headwater.spark.merge import Action
+
+    return len(clauses) == 1 and clauses[0].action is Action.DELETE and clauses[0].condition is None
+
+
+def _distinct_places(changes: pa.Table) -> pa.Table:
+    places = np.stack([changes.column(place).to_numpy().astype(np.int64) for place in PLACE])
+    _, first = np.unique(places, axis=1, return_index=True)
+    return changes.take(pa.array(np.sort(first), pa.int64()))
+
+
+_PLAIN = (
+    st.BooleanType,
+    st.NumericType,
+    st.StringType,
+    st.BinaryType,
+    st.DateType,
+    st.TimestampType,
+    st.TimestampNTZType,
+)
+
+
+def _is_plain(kind: st.DataType) -> bool:
+    """Whether rows of this type go through Arrow and back unchanged."""
+    if isinstance(kind, st.StructType):
+        return all(_is_plain(one.dataType) for one in kind.fields)
+    if isinstance(kind, st.ArrayType):
+        return _is_plain(kind.elementType)
+    if isinstance(kind, st.MapType):
+        return _is_plain(kind.keyType) and _is_plain(kind.valueType)
+    return isinstance(kind, _PLAIN)
