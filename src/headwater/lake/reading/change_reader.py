@@ -68,7 +68,7 @@ def read_changes(
     _check_names(plan, needed)
     plan, events = _events(plan, store, db, needed, replan)
 
-    found, types = net_changes(events) if net else changes(events, plan.mixed)
+    found, types = (net_changes if net else changes)(events, plan.mixed)
     result = labelled(found.rows, found, types, plan.times)
     if condition is not None:
         result = result.filter(pa.array(condition.matches(result)))

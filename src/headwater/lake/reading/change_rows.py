@@ -86,47 +86,52 @@ def changes(events: Events, mixed: Collection[SnapshotId] = ()) -> tuple[Events,
 
     At the snapshots `mixed`, an update that changes nothing is none.
     """
-    ordered = events.ordered()
-    pairs = _pairs(ordered)
-    if mixed:
-        suspects = pairs[np.isin(ordered.versions[pairs], list(mixed))]
-        same = suspects[_same(ordered.rows, suspects, suspects + 1)]
-        if len(same):
-            kept = np.ones(len(ordered.kinds), np.bool_)
-            kept[same] = kept[same + 1] = False
-            ordered = ordered.take(np.flatnonzero(kept))
-            pairs = _pairs(ordered)
-    types = ordered.kinds.copy()
-    types[pairs] += _UPDATE
-    types[pairs + 1] += _UPDATE
-    return ordered, types
+    ordered = _without_moved(events.ordered(), mixed)
+    return ordered, _types(ordered)
 
 
-def net_changes(events: Events) -> tuple[Events, Numbers]:
+def net_changes(events: Events, mixed: Collection[SnapshotId] = ()) -> tuple[Events, Numbers]:
     """For each row id what became of it from before the first to after the last event.
 
     The row before and the row after; neither if they are the same. The snapshot is that of the last event.
     """
+    if mixed:
+        events = _without_moved(events.ordered(), mixed)
     by_row = events.take(np.lexsort((events.kinds, events.versions, events.row_ids)))
     count = len(by_row.kinds)
     new = np.ones(count, np.bool_)
     new[1:] = by_row.row_ids[1:] != by_row.row_ids[:-1]
     first = np.flatnonzero(new)
-    last = np.append(first[1:], count) - 1 if len(first) else first
+    last = np.append(first[1:], count) - 1 if count else first
     before = by_row.kinds[first] == ENDS
     after = by_row.kinds[last] == BEGINS
     both = np.flatnonzero(before & after)
     same = both[_same(by_row.rows, first[both], last[both])]
     before[same] = after[same] = False
-    places = np.concatenate((first[before], last[after]))
+    chosen = by_row.take(np.concatenate((first[before], last[after])))
     versions = by_row.versions[np.concatenate((last[before], last[after]))]
-    chosen = by_row.take(places)
     result = Events(chosen.rows, chosen.row_ids, versions, chosen.kinds).ordered()
-    pairs = _pairs(result)
-    types = result.kinds.copy()
+    return result, _types(result)
+
+
+def _without_moved(ordered: Events, mixed: Collection[SnapshotId]) -> Events:
+    """The events without those of rows that a compaction took from one file to another."""
+    pairs = _pairs(ordered) if mixed else np.empty(0, np.int64)
+    suspects = pairs[np.isin(ordered.versions[pairs], list(mixed))]
+    moved = suspects[_same(ordered.rows, suspects, suspects + 1)]
+    if not len(moved):
+        return ordered
+    kept = np.ones(len(ordered.kinds), np.bool_)
+    kept[moved] = kept[moved + 1] = False
+    return ordered.take(np.flatnonzero(kept))
+
+
+def _types(ordered: Events) -> Numbers:
+    pairs = _pairs(ordered)
+    types = ordered.kinds.copy()
     types[pairs] += _UPDATE
     types[pairs + 1] += _UPDATE
-    return result, types
+    return types
 
 
 def _pairs(ordered: Events) -> Numbers:

@@ -1,0 +1,554 @@
+"""The change feed in cases that are known to be hard, beside DuckDB's own feed where that can be trusted."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.errors import ConflictError, InvalidInputError, NotFoundError, SnapshotError
+from headwater.lake.reading.change_reader import read_changes
+from tests.lake.feed_model import FeedModel, as_changes, check_feed, texts
+from tests.lake.lakes import Pair
+from tests.support import extension, literal
+
+FILES = {"data_inlining_row_limit": 0}
+REWRITE = "CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.0)"
+MERGE = "CALL ducklake_merge_adjacent_files('lake')"
+FLUSH = "CALL ducklake_flush_inlined_data('lake')"
+CREATE = "CREATE TABLE t (k INTEGER, v VARCHAR)"
+
+
+def rows(first: int, end: int) -> str:
+    return f"INSERT INTO t SELECT i, 'v' || i FROM range({first}, {end}) r(i)"
+
+
+def delete(where: str) -> str:
+    return f"DELETE FROM t WHERE {where}"
+
+
+def update(value: str, where: str) -> str:
+    return f"UPDATE t SET v = {value} WHERE {where}"
+
+
+@pytest.fixture
+def make(new_database, tmp_path):
+    made = []
+
+    def build(*statements, **options):
+        pair = Pair(new_database, tmp_path / "data", **options)
+        made.append(pair)
+        pair.run(*statements)
+        return pair
+
+    yield build
+    for pair in made:
+        pair.close()
+
+
+def check_all(pair: Pair, table: str = "t") -> None:
+    """Each snapshot by itself, everything until then and everything since, against full reads."""
+    last = pair.snapshots()[-1]
+    for end in range(1, last + 1):
+        model = FeedModel(pair.lake, pair.lake.table(table, end), end)
+        for start in range(1, end + 1) if end == last else {1, end}:
+            check_feed(pair.lake, model, start, end)
+
+
+def short(pair: Pair, start: int, end: int | None = None, **options: Any) -> list[tuple[Any, ...]]:
+    """Version, row id, type and values of each change."""
+    return [tuple(change) for change in as_changes(pair.lake.changes("t", start, end, **options))]
+
+
+def by_duckdb(pair: Pair, start: int, end: int) -> list[tuple[Any, ...]]:
+    query = f"SELECT * FROM lake.table_changes('t', {start}, {end}) ORDER BY 1, 2, 3 DESC"
+    found = pair.duck.execute(query).to_arrow_table()
+    return sorted((int(row[0]), int(row[1]), row[2], row[3:]) for row in texts(found))
+
+
+PLAIN = {
+    "rows in files": (FILES, [rows(0, 20), delete("k < 3"), update("'u'", "k = 5")]),
+    "deletes one after the other": (
+        FILES,
+        [rows(0, 20), *(delete(f"k % 7 = {i}") for i in range(5)), "DELETE FROM t"],
+    ),
+    "rows in the catalog": (
+        {},
+        [rows(0, 5), "UPDATE t SET v = v || '!' WHERE k < 3", rows(5, 8), delete("k IN (1, 6)")],
+    ),
+    "deletes in the catalog": (
+        {},
+        [rows(0, 30), delete("k = 3"), delete("k = 4"), "UPDATE t SET v = NULL WHERE k = 9"],
+    ),
+    "merge into": (
+        {},
+        [
+            rows(0, 30),
+            "MERGE INTO t USING (SELECT 3 AS k, 'm' AS v UNION ALL SELECT 77, 'n') s ON t.k = s.k "
+            "WHEN MATCHED THEN UPDATE SET v = s.v WHEN NOT MATCHED THEN INSERT VALUES (s.k, s.v)",
+        ],
+    ),
+    "columns": (
+        FILES,
+        [
+            rows(0, 12),
+            "ALTER TABLE t RENAME v TO w",
+            delete("k = 1"),
+            "ALTER TABLE t ADD COLUMN v BIGINT DEFAULT 7",
+            "UPDATE t SET v = 8 WHERE k = 2",
+            "ALTER TABLE t ALTER k TYPE BIGINT",
+            "ALTER TABLE t DROP COLUMN w",
+            "INSERT INTO t VALUES (99, 99)",
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("story", PLAIN)
+def test_duckdb_and_full_reads_agree_where_nothing_was_compacted(make, story):
+    options, statements = PLAIN[story]
+    pair = make(CREATE, *statements, **options)
+    check_all(pair)
+    last = pair.snapshots()[-1]
+    for start in {1, 3, last}:
+        assert sorted(short(pair, start)) == by_duckdb(pair, start, last)
+
+
+#: What DuckDB's own feed says wrongly, by name.
+DUCKDB_FLAWS = {
+    "rewritten rows are shown as updates": [
+        FILES,
+        [rows(0, 20), delete("k < 8"), REWRITE, update("'u'", "k = 15")],
+    ],
+    "deletes of merged rows are shown at a wrong snapshot": [
+        FILES,
+        [rows(0, 20), rows(20, 40), MERGE, rows(40, 45), delete("k < 25")],
+    ],
+    "rows that an insert's own transaction deleted are shown": [
+        FILES,
+        ["BEGIN", rows(0, 20), delete("k = 3"), "COMMIT", delete("k = 4")],
+    ],
+}
+
+
+@pytest.mark.parametrize("flaw", DUCKDB_FLAWS)
+def test_full_reads_are_right_where_duckdbs_feed_is_wrong(make, flaw):
+    options, statements = DUCKDB_FLAWS[flaw]
+    pair = make(CREATE, *statements, **options)
+    check_all(pair)
+    last = pair.snapshots()[-1]
+    assert sorted(short(pair, 1)) != by_duckdb(pair, 1, last)
+
+
+HARD = {
+    "flushed rows, dead ones too": (
+        {},
+        [rows(0, 5), delete("k = 1"), delete("k = 2"), FLUSH, rows(5, 7), delete("k = 3")],
+    ),
+    "flushed deletes": (
+        {},
+        [rows(0, 30), delete("k = 1"), delete("k = 2"), FLUSH, delete("k = 3")],
+    ),
+    "flushed, deleted one by one, then as a whole": (
+        {},
+        [rows(0, 5), update("'u'", "k = 1"), FLUSH, delete("k = 2"), "TRUNCATE t"],
+    ),
+    "rewritten, then merged": (
+        FILES,
+        [rows(0, 20), delete("k < 8"), REWRITE, rows(20, 30), MERGE, update("'u'", "k > 15")],
+    ),
+    "merged, deleted, rewritten, deleted": (
+        FILES,
+        [rows(0, 9), rows(9, 20), MERGE, delete("k % 3 = 0"), REWRITE, delete("k % 2 = 0")],
+    ),
+    "updates that are merged": (
+        FILES,
+        [rows(0, 9), update("'u'", "k = 1"), update("'w'", "k < 3"), rows(9, 20), MERGE],
+    ),
+    "several changes of one transaction": (
+        FILES,
+        [
+            rows(0, 20),
+            "BEGIN",
+            rows(20, 40),
+            delete("k IN (3, 25)"),
+            update("'u'", "k IN (4, 26)"),
+            update("'w'", "k IN (4, 26)"),
+            delete("k = 26"),
+            "COMMIT",
+        ],
+    ),
+    "a flush and a delete in one transaction": (
+        {},
+        [rows(0, 5), rows(10, 40), delete("k = 11"), "BEGIN", FLUSH, delete("k IN (12, 1)"), "COMMIT"],
+    ),
+    "deletion vectors": (
+        FILES,
+        [
+            "CALL lake.set_option('write_deletion_vectors', true)",
+            rows(0, 20),
+            delete("k < 3"),
+            delete("k = 7"),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("story", HARD)
+def test_every_range_is_what_full_reads_say(make, story):
+    options, statements = HARD[story]
+    pair = make(CREATE, *statements, **options)
+    check_all(pair)
+
+
+def test_types_that_only_duckdb_decodes(make):
+    pair = make(
+        "CREATE TABLE t (k INTEGER, x VARIANT, l STRUCT(a INTEGER, b VARCHAR)[], u UUID, j JSON, i INTERVAL, "
+        "f DOUBLE)",
+        "INSERT INTO t SELECT i, i::VARIANT, [{'a': i, 'b': 'x'}, NULL], uuid(), '[1]', INTERVAL 1 MONTH, "
+        "'nan' FROM range(15) r(i)",
+        delete("k < 3"),
+        "UPDATE t SET f = -0.0 WHERE k = 5",
+        "UPDATE t SET f = 'nan', i = INTERVAL 30 DAY WHERE k IN (5, 6)",
+        **FILES,
+    )
+    check_all(pair)
+    net = pair.lake.changes("t", 4, net=True, columns=["k"])
+    assert set(net.column("k").to_pylist()) == {5, 6}  # a month is not the same as 30 days
+
+
+def test_an_encrypted_lake(make):
+    pair = make(f"LOAD {literal(extension('httpfs'))}", CREATE, encrypted=True, **FILES)
+    pair.run(rows(0, 20), delete("k < 3"), rows(20, 40), MERGE, update("'u'", "k = 9"), delete("k > 30"))
+    check_all(pair)
+
+
+def test_a_column_that_became_not_null_after_its_nulls_were_deleted(lake):
+    with lake.transaction() as tx:
+        tx.create_table("t", {"k": "int64"})
+        tx.append("t", pa.table({"k": [None, *range(20)]}))
+    with lake.transaction() as tx:
+        tx.delete("t", "k IS NULL")
+    with lake.transaction() as tx:
+        tx.set_not_null("t", "k")
+    feed = lake.changes("t", 2)
+    assert feed.column("k").to_pylist() == [None]
+    assert feed.schema.field("k").nullable
+
+
+def test_files_that_were_adopted_by_name(make, tmp_path):
+    pq.write_table(
+        pa.table({"v": ["a", "b", "c"], "k": pa.array([1, 2, 3], pa.int32())}), tmp_path / "f.parquet"
+    )
+    pair = make(
+        CREATE,
+        rows(7, 9),
+        f"CALL ducklake_add_data_files('lake', 't', '{tmp_path}/f.parquet')",
+        "ALTER TABLE t RENAME v TO w",
+        delete("k = 2"),
+        **FILES,
+    )
+    check_all(pair)
+    assert [change[3] for change in short(pair, 5)] == [("2", "b")]
+
+
+def test_our_own_writes(lake):
+    with lake.transaction() as tx:
+        tx.create_table("t", {"k": "int64", "v": "varchar"})
+    for low, high in ((0, 5), (5, 40), (40, 44)):
+        with lake.transaction() as tx:
+            tx.append("t", pa.table({"k": range(low, high), "v": ["x"] * (high - low)}))
+    for work in (
+        lambda tx: tx.update("t", {"v": "v || '!'"}, "k % 5 = 0"),
+        lambda tx: tx.delete("t", "k IN (1, 7)"),
+        lambda tx: tx.flush_inlined("t"),
+        lambda tx: tx.update("t", {"v": "'all'"}),
+        lambda tx: tx.truncate("t"),
+    ):
+        with lake.transaction() as tx:
+            work(tx)
+    with lake.transaction() as tx:
+        tx.append("t", pa.table({"k": range(20)}))
+        tx.delete("t", "k < 5")
+    last = lake.snapshot().id
+    model = FeedModel(lake, lake.table("t"), last)
+    for start in range(1, last + 1):
+        check_feed(lake, model, start, last)
+
+
+# -- catalogs in odd states ---------------------------------------------------------------------------------
+
+
+def test_two_live_delete_files_name_a_row_once(make):
+    pair = make(CREATE, rows(0, 20), delete("k = 1"), **FILES)
+    with psycopg.connect(pair.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept AS TABLE ducklake_delete_file")
+        pair.run(delete("k = 2"))
+        connection.execute("INSERT INTO ducklake_delete_file TABLE kept")
+    assert len(pair.lake.scan("t").files[0].deletes) == 2
+    check_all(pair)
+    assert [change[:3] for change in short(pair, 3)] == [(3, 1, "delete"), (4, 2, "delete")]
+
+
+def test_delete_files_that_were_ended_instead_of_replaced(make):
+    pair = make(CREATE, rows(0, 20), delete("k = 1"), **FILES)
+    with psycopg.connect(pair.dsn, autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept AS TABLE ducklake_delete_file")
+        pair.run(delete("k = 2"), "TRUNCATE t")
+        connection.execute("UPDATE kept SET end_snapshot = 4")
+        connection.execute("INSERT INTO ducklake_delete_file TABLE kept")
+    check_all(pair)
+
+
+def test_a_snapshot_that_compacted_and_changed_rows(make):
+    pair = make(CREATE, rows(0, 20), delete("k < 8"), REWRITE, "UPDATE t SET v = v WHERE k = 9", **FILES)
+    with psycopg.connect(pair.dsn, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE ducklake_snapshot_changes SET changes_made = 'inserted_into_table:1,rewrite_delete:1' "
+            "WHERE snapshot_id = 4"
+        )
+    plan = pair.lake.plan_changes("t", 1)
+    assert (plan.moves, plan.mixed) == (frozenset(), frozenset({4}))
+    check_all(pair)
+    assert [change[:3] for change in short(pair, 4)] == [
+        (5, 9, "update_preimage"),
+        (5, 9, "update_postimage"),
+    ]
+
+
+# -- which snapshots ----------------------------------------------------------------------------------------
+
+
+def test_a_table_that_was_renamed_dropped_and_made_again(make):
+    pair = make(
+        CREATE,
+        rows(0, 3),
+        "ALTER TABLE t RENAME TO old",
+        "ALTER TABLE old RENAME TO t",
+        delete("k = 1"),
+        "DROP TABLE t",
+        CREATE,
+        rows(5, 7),
+    )
+    assert [change[0] for change in short(pair, 0, 5)] == [2, 2, 2, 5]
+    assert [change[0] for change in short(pair, 0)] == [8, 8]
+    assert pair.lake.plan_changes("t", 0).start.id == 7
+    with pytest.raises(SnapshotError, match="does not exist at snapshot 6"):
+        pair.lake.changes("t", 1, 6)
+    with pytest.raises(NotFoundError, match="no table"):
+        pair.lake.changes("other", 1)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "message"),
+    [
+        (9, None, "Snapshot 9 is in the future: the newest is 3"),
+        (3, 2, "Snapshot 3 is after the end of the range, 2"),
+        ("2999-01-01", None, "no snapshot since 2999-01-01: the newest is 3"),
+        (1, 9, "in the future"),
+    ],
+)
+def test_ranges_that_are_none(make, start, end, message):
+    pair = make(CREATE, rows(0, 3), delete("k = 1"))
+    with pytest.raises(SnapshotError, match=message):
+        pair.lake.changes("t", start, end)
+
+
+@pytest.mark.parametrize("start", [None, True, 1.5])
+def test_a_start_that_is_no_snapshot(make, start):
+    with pytest.raises(InvalidInputError, match="number of a snapshot"):
+        make(CREATE).lake.changes("t", start)
+
+
+def test_times_as_ends_of_the_range(make):
+    pair = make(CREATE, rows(0, 3), rows(3, 6), rows(6, 9))
+    times = {s.id: s.time for s in pair.lake.snapshots()}
+    tick = timedelta(microseconds=1)
+
+    def versions(start: Any, end: Any = None) -> set[int]:
+        return {change[0] for change in short(pair, start, end)}
+
+    assert versions(times[3]) == {3, 4}
+    assert versions(times[3] + tick) == {4}
+    assert versions(times[3] - tick, times[4] - tick) == {3}
+    assert versions(times[2].isoformat(), times[3].isoformat()) == {2, 3}
+    assert versions(datetime(2000, 1, 1, tzinfo=UTC)) == {2, 3, 4}
+    with pytest.raises(SnapshotError, match="no snapshot between"):
+        versions(times[2] + tick, times[3] - tick)
+
+
+def test_changes_that_expired_are_refused(make):
+    pair = make(CREATE, rows(0, 20), rows(20, 40), delete("k < 20"), rows(40, 60), **FILES)
+    before = pair.lake.snapshots()
+    pair.run("CALL ducklake_expire_snapshots('lake', versions => [2, 3])")
+    for start in (0, 2, 3, before[-1].time):
+        with (
+            pytest.raises(SnapshotError, match="Snapshot 2 has expired")
+            if start in (0, 2)
+            else pytest.raises(SnapshotError)
+        ):
+            pair.lake.changes("t", start)
+    # The rows of snapshot 4 were in a file that only snapshots which are gone could see.
+    with pytest.raises(SnapshotError, match=r"Snapshot 4 deleted rows, and 3, .* has expired") as refused:
+        pair.lake.changes("t", 4)
+    assert (refused.value.snapshot_id, refused.value.start, refused.value.end) == (3, 4, 5)
+    assert len(short(pair, 5)) == 20
+
+
+def test_after_expiry_a_start_that_changed_nothing_or_only_added_is_fine(make):
+    pair = make(CREATE, rows(0, 20), delete("k < 8"), REWRITE, delete("k = 9"), **FILES)
+    pair.run("CALL ducklake_expire_snapshots('lake', versions => [0, 1, 2, 3])")
+    pair.run("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+    assert [change[:3] for change in short(pair, 4)] == [(5, 9, "delete")]
+
+
+# -- what is asked for --------------------------------------------------------------------------------------
+
+
+def test_columns_and_conditions(make):
+    pair = make(CREATE, rows(0, 4), "UPDATE t SET k = 10, v = 'u' WHERE k = 2", delete("k = 3"))
+    feed = pair.lake.changes("t", 3, columns=["V"])
+    assert feed.column_names == ["v", "_change_type", "_rowid", "_commit_version", "_commit_timestamp"]
+    assert feed.schema.field("_commit_timestamp").type == pa.timestamp("us", "UTC")
+    assert feed.column("v").to_pylist() == ["v2", "u", "v3"]
+    # Each row for itself, as if one filtered the result: the other half of the update does not match.
+    assert [change[2:] for change in short(pair, 3, where="k < 5", columns=["v"])] == [
+        ("update_preimage", ("v2",)),
+        ("delete", ("v3",)),
+    ]
+    assert [
+        change[:3]
+        for change in short(pair, 1, where="_change_type LIKE 'update%' AND _rowid = 2", columns=[])
+    ] == [
+        (3, 2, "update_preimage"),
+        (3, 2, "update_postimage"),
+    ]
+    assert pair.lake.changes("t", 1, where="_commit_version > 99").num_rows == 0
+    with pytest.raises(NotFoundError, match="no column 'w'"):
+        pair.lake.changes("t", 1, columns=["w"])
+
+
+def test_columns_called_as_the_feeds_own(make):
+    pair = make(
+        'CREATE TABLE t (k INTEGER, "_RowId" INTEGER, rowid INTEGER)', "INSERT INTO t VALUES (1, 2, 3)"
+    )
+    with pytest.raises(InvalidInputError, match="'_RowId', as its changes have"):
+        pair.lake.changes("t", 1)
+    assert short(pair, 1, columns=["k", "rowid"]) == [(2, 0, "insert", ("1", "3"))]
+
+
+def test_a_range_without_changes(make):
+    pair = make(CREATE, rows(0, 20), MERGE, "CREATE TABLE other (k INTEGER)")
+    for start, end in ((1, 1), (3, 3)):
+        feed = pair.lake.changes("t", start, end)
+        assert feed.num_rows == 0
+        assert feed.schema.names == [
+            "k",
+            "v",
+            "_change_type",
+            "_rowid",
+            "_commit_version",
+            "_commit_timestamp",
+        ]
+    assert pair.lake.changes("t", 1, 1, net=True).num_rows == 0
+
+
+def test_net_changes(make):
+    pair = make(
+        CREATE,
+        rows(0, 20),
+        update("'a'", "k < 4"),
+        "INSERT INTO t VALUES (100, 'new'), (101, 'brief')",
+        "UPDATE t SET v = 'v' || k WHERE k = 1",
+        update("'b'", "k IN (2, 100)"),
+        delete("k IN (3, 4, 101)"),
+    )
+    assert short(pair, 3, net=True) == [
+        (3, 0, "update_preimage", ("0", "v0")),
+        (3, 0, "update_postimage", ("0", "a")),
+        (6, 2, "update_preimage", ("2", "v2")),
+        (6, 2, "update_postimage", ("2", "b")),
+        (6, 20, "insert", ("100", "b")),
+        (7, 3, "delete", ("3", "v3")),
+        (7, 4, "delete", ("4", "v4")),
+    ]
+
+
+def test_an_update_that_changes_nothing_is_an_update_but_no_net_change(make):
+    pair = make(CREATE, rows(0, 20), "UPDATE t SET v = v WHERE k = 1")
+    assert [change[2:] for change in short(pair, 3)] == [
+        ("update_preimage", ("1", "v1")),
+        ("update_postimage", ("1", "v1")),
+    ]
+    assert short(pair, 3, net=True) == []
+
+
+# -- plans --------------------------------------------------------------------------------------------------
+
+
+def test_only_the_row_groups_with_changed_rows_are_read(lake, monkeypatch):
+    with lake.transaction() as tx:
+        tx.create_table("t", {"k": "int64"})
+        tx.append("t", pa.table({"k": range(400_000)}))
+    with lake.transaction() as tx:
+        tx.delete("t", "k IN (5, 399999)")
+    read: list[int] = []
+    real = pq.ParquetFile.read_row_groups
+    monkeypatch.setattr(
+        pq.ParquetFile,
+        "read_row_groups",
+        lambda self, groups, **more: (read.extend(groups), real(self, groups, **more))[1],
+    )
+    feed = lake.changes("t", 2)
+    assert feed.column("k").to_pylist() == [5, 399_999]
+    assert read == [0, 3]
+    assert lake.plan_changes("t", 2).rows_at_most == 2
+
+
+def test_a_plan_is_plain_data_that_tells_its_size(make):
+    pair = make(CREATE, rows(0, 30), rows(30, 33), delete("k < 2"), delete("k = 31"))
+    plan = pickle.loads(pickle.dumps(pair.lake.plan_changes("t", 1)))
+    assert plan.rows_at_most == 36
+    assert pair.lake.plan_changes("t", 4).rows_at_most == 3
+    assert (len(plan.insertions), len(plan.deletions), len(plan.inlined)) == (1, 1, 1)
+    assert sorted(plan.times) == [1, 2, 3, 4, 5]
+
+
+def test_old_deletes_cost_nothing(make):
+    pair = make(
+        CREATE,
+        rows(0, 20),
+        delete("k < 3"),
+        rows(20, 25),
+        delete("k = 21"),
+        FLUSH,
+        rows(30, 50),
+    )
+    plan = pair.lake.plan_changes("t", 7)
+    assert len(plan.files) == 1
+    assert not plan.deletions
+
+
+def test_rows_that_move_between_plan_and_reading(make):
+    pair = make(CREATE, rows(0, 5), rows(10, 40), delete("k IN (1, 12)"))
+    plan = pair.lake.plan_changes("t", 1)
+    expected = short(pair, 1)
+    pair.run(FLUSH)
+    with pytest.raises(ConflictError, match="moved from the catalog"):
+        read_changes(plan, pair.lake.store, pair.lake.db)
+    found = read_changes(plan, pair.lake.store, pair.lake.db, replan=True)
+    assert [tuple(change) for change in as_changes(found)] == expected
+
+
+def test_files_that_are_merged_and_gone_between_plan_and_reading(make):
+    pair = make(CREATE, rows(0, 5), rows(5, 9), **FILES)
+    plan = pair.lake.plan_changes("t", 1)
+    expected = short(pair, 1)
+    pair.run(MERGE, "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
+    found = read_changes(plan, pair.lake.store, pair.lake.db, replan=True)
+    assert [tuple(change) for change in as_changes(found)] == expected
