@@ -491,23 +491,39 @@ def test_an_update_that_changes_nothing_is_an_update_but_no_net_change(make):
 # -- plans --------------------------------------------------------------------------------------------------
 
 
-def test_only_the_row_groups_with_changed_rows_are_read(lake, monkeypatch):
+@pytest.fixture
+def groups_read(monkeypatch):
+    """The row groups that are read."""
+    read: list[int] = []
+    real = pq.ParquetFile.read_row_groups
+
+    def spy(self, groups, **more):
+        read.extend(groups)
+        return real(self, groups, **more)
+
+    monkeypatch.setattr(pq.ParquetFile, "read_row_groups", spy)
+    return read
+
+
+def test_only_the_row_groups_with_deleted_rows_are_read(lake, groups_read):
     with lake.transaction() as tx:
         tx.create_table("t", {"k": "int64"})
         tx.append("t", pa.table({"k": range(400_000)}))
     with lake.transaction() as tx:
         tx.delete("t", "k IN (5, 399999)")
-    read: list[int] = []
-    real = pq.ParquetFile.read_row_groups
-    monkeypatch.setattr(
-        pq.ParquetFile,
-        "read_row_groups",
-        lambda self, groups, **more: (read.extend(groups), real(self, groups, **more))[1],
-    )
-    feed = lake.changes("t", 2)
-    assert feed.column("k").to_pylist() == [5, 399_999]
-    assert read == [0, 3]
+    groups_read.clear()
+    assert lake.changes("t", 2).column("k").to_pylist() == [5, 399_999]
+    assert groups_read == [0, 3]
     assert lake.plan_changes("t", 2).rows_at_most == 2
+
+
+def test_only_the_row_groups_with_inserted_rows_are_read_of_merged_files(make, groups_read):
+    pair = make(CREATE, rows(0, 200_000), rows(200_000, 250_000), rows(250_000, 250_005), MERGE, **FILES)
+    assert len(pair.lake.scan("t").files) == 1
+    for start, end, count, groups in ((4, 5, 5, [2]), (3, 3, 50_000, [1, 2]), (2, 2, 200_000, [0, 1])):
+        groups_read.clear()
+        assert pair.lake.changes("t", start, end).num_rows == count
+        assert groups_read == groups
 
 
 def test_a_plan_is_plain_data_that_tells_its_size(make):

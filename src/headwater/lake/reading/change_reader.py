@@ -112,9 +112,13 @@ class _FileRows:
     def by_snapshot(self) -> bool:
         return self.change.file.partial_max is not None
 
-    def none_of(self, first: int, count: int) -> bool:
-        if self.change.inserted is not None or self.change.ended is not None:
+    def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
+        if self.change.ended is not None:
             return False
+        if self.change.inserted is not None:
+            start, end = self.change.inserted
+            if snapshots is None or (snapshots[0] <= end and snapshots[1] >= start):
+                return False
         low, high = np.searchsorted(self.positions, (first, first + count))
         return not self._counts(self.snapshots[low:high]).any()
 

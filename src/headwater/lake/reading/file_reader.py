@@ -42,8 +42,11 @@ class Selection(Protocol):
     def by_snapshot(self) -> bool:
         """Whether the rows' embedded snapshot ids are needed to tell."""
 
-    def none_of(self, first: int, count: int) -> bool:
-        """Whether it is clear that none of `count` rows that begin at position `first` is to be read."""
+    def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
+        """Whether it is clear that none of `count` rows that begin at position `first` is to be read.
+
+        `snapshots` are the least and the greatest embedded snapshot id among them, where that is known.
+        """
 
     def kept(self, first: int, count: int, snapshots: Positions | None) -> Mask | None:
         """Which of these rows are to be read, given their snapshots if `by_snapshot`; None for all."""
@@ -106,7 +109,9 @@ class _LiveRows:
     def by_snapshot(self) -> bool:
         return self.max_snapshot is not None
 
-    def none_of(self, first: int, count: int) -> bool:
+    def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
+        if snapshots is not None and self.max_snapshot is not None and self.max_snapshot < snapshots[0]:
+            return True
         low, high = np.searchsorted(self.gone, (first, first + count))
         return bool(high - low >= count)
 
@@ -135,7 +140,8 @@ class _FileReader:
         layout = self._layout(parquet.schema_arrow)
         first = 0
         for groups, count in _groups(parquet.metadata, rows_at_once):
-            if not self.selection.none_of(first, count):
+            snapshots = _snapshots(parquet.metadata, groups, layout) if self.selection.by_snapshot else None
+            if not self.selection.none_of(first, count, snapshots):
                 data = parquet.read_row_groups(groups, columns=layout.names)
                 yield self.piece(data, layout, first, count)
             first += count
@@ -145,7 +151,7 @@ class _FileReader:
         file = self.file
         footer = self._footer(file)
         layout = self._layout(footer.schema.to_arrow_schema())
-        if footer.num_rows and not self.selection.none_of(0, footer.num_rows):
+        if footer.num_rows and not self.selection.none_of(0, footer.num_rows, None):
             data = read_with_duckdb(self.store, file.path, file.encryption_key, layout.names)
             yield self.piece(data, layout, 0, footer.num_rows)
 
@@ -272,6 +278,21 @@ def _groups(metadata: pq.FileMetaData, rows_at_once: int) -> Iterator[tuple[list
         count += rows
     if count:
         yield groups, count
+
+
+def _snapshots(metadata: pq.FileMetaData, groups: list[int], layout: _Layout) -> tuple[int, int] | None:
+    """The least and the greatest snapshot id embedded in row groups, if statistics tell."""
+    names = [metadata.schema.column(place).path for place in range(metadata.num_columns)]
+    if layout.snapshot_ids not in names:
+        return None
+    place = names.index(layout.snapshot_ids)
+    bounds: list[int] = []
+    for group in groups:
+        statistics: Any = metadata.row_group(group).column(place).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        bounds += statistics.min, statistics.max
+    return min(bounds), max(bounds)
 
 
 @contextmanager
