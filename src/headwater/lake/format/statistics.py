@@ -1,24 +1,26 @@
 """Statistics of files and tables, in DuckLake's own text form.
 
 File statistics come from the Parquet footer that was just written, never from a second pass over the data.
-Two things a footer does not say: whether a float column holds NaN (`nan_columns` looks), and the bounds of
-strings longer than pyarrow cares to record (`long_string_bounds` looks, at those columns only).
+Two things pyarrow's footers do not say: whether a float column holds NaN (`nan_columns` looks), and the
+bounds of strings longer than it cares to record (`long_string_bounds` looks, at those columns only).
+The footers of others are taken at what they say (`footer_floats` has what Spark's say of NaN).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headwater.lake.format.footer_floats import footer_floats, writes_nan_as_greatest
 from headwater.lake.format.leaves import leaf_arrays, leaves
 from headwater.lake.format.table_statistics import (
     BOX_KEYS,
@@ -34,10 +36,12 @@ from headwater.lake.model import Column, ColumnStats
 from headwater.typedefs import ColumnId
 
 __all__ = [
-    "MergedStats", "TableColumnStats", "file_statistics", "leaf_arrays", "leaves", "long_string_bounds",
-    "merge_table_stats", "missing_counts", "nan_columns", "row_statistics",
+    "LeafPlace", "MergedStats", "TableColumnStats", "file_statistics", "leaf_arrays", "leaves",
+    "long_string_bounds", "merge_table_stats", "missing_counts", "nan_columns", "row_statistics",
 ]  # fmt: skip
 
+#: A leaf, the first of a file's columns that hold it, and their number.
+LeafPlace: TypeAlias = tuple[Column, int, int]
 #: Python's default context would round decimals of more than 28 digits.
 _EXACT = Context(prec=76)
 
@@ -49,20 +53,22 @@ def file_statistics(
     contains_nan: Mapping[ColumnId, bool] | None = None,
     bounds: Mapping[ColumnId, tuple[str | None, str | None]] | None = None,
     counts: Mapping[ColumnId, tuple[int, int]] | None = None,
+    places: Iterable[LeafPlace] | None = None,
 ) -> tuple[ColumnStats, ...]:
-    """Statistics of every leaf column of a file whose first columns are these.
+    """Statistics of every leaf column of a file whose first columns are these, or that has them at `places`.
 
     `contains_nan`, `bounds` and `counts` add what the footer cannot say (see `nan_columns`,
     `long_string_bounds`, `missing_counts`). Columns of the file beyond `columns` (row ids) are left out.
     """
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     found = []
-    for column, place, width in _file_places(metadata, columns):
+    nan_is_greatest = writes_nan_as_greatest(metadata.created_by)
+    for column, place, width in _file_places(metadata, columns) if places is None else places:
         chunks = [group.column(i) for group in groups for i in range(place, place + width)]
         if column.type == "variant":
             stats = ColumnStats(column.id, _size(chunks), None, None, None, None)
         else:
-            stats = _column_statistics(column, chunks, metadata.schema.column(place))
+            stats = _column_statistics(column, chunks, metadata.schema.column(place), nan_is_greatest)
         if column.type in FLOATS and contains_nan is not None:
             stats = replace(stats, contains_nan=contains_nan.get(column.id, False))
         if bounds is not None and column.id in bounds:
@@ -75,7 +81,7 @@ def file_statistics(
     return tuple(found)
 
 
-def _file_places(metadata: pq.FileMetaData, columns: Sequence[Column]) -> Iterator[tuple[Column, int, int]]:
+def _file_places(metadata: pq.FileMetaData, columns: Sequence[Column]) -> Iterator[LeafPlace]:
     """Every leaf with the first of the file's columns that hold it, and their number.
 
     That is one, except for a variant, which is a group of as many as its values need.
@@ -99,7 +105,10 @@ def _size(chunks: Sequence[pq.ColumnChunkMetaData]) -> int:
 
 
 def _column_statistics(
-    column: Column, chunks: Sequence[pq.ColumnChunkMetaData], leaf: pq.ColumnSchema
+    column: Column,
+    chunks: Sequence[pq.ColumnChunkMetaData],
+    leaf: pq.ColumnSchema,
+    nan_is_greatest: bool,
 ) -> ColumnStats:
     size = _size(chunks)
     parts: list[Any] = [chunk.statistics for chunk in chunks]
@@ -107,16 +116,25 @@ def _column_statistics(
         return ColumnStats(column.id, size, None, None, None, None)
     nulls = sum(part.null_count for part in parts)
     values = sum(part.num_values for part in parts)
-    low = high = None
+    low = high = has_nan = None
     # A row group of nothing but NULL has no bounds and needs none.
     bounded = [part for part in parts if part.num_values]
     if column.type not in UNBOUNDED and bounded and all(part.has_min_max for part in bounded):
         plain = _plain_bound(column, leaf)
-        if plain is not None:
-            low = stat_text(min(plain(part.min_raw) for part in bounded), column.type)
-            high = stat_text(max(plain(part.max_raw) for part in bounded), column.type, upper=True)
+        if plain is not None and column.type in FLOATS:
+            pairs = [(plain(part.min_raw), plain(part.max_raw)) for part in bounded]
+            least, most, has_nan = footer_floats(pairs, nan_is_greatest)
+            low, high = stat_text(least, column.type), stat_text(most, column.type, upper=True)
+        elif plain is not None:
+            try:
+                low = stat_text(min(plain(part.min_raw) for part in bounded), column.type)
+                high = stat_text(max(plain(part.max_raw) for part in bounded), column.type, upper=True)
+            except UnicodeDecodeError:  # not everybody's strings are UTF-8
+                low = high = None
+    elif not values and column.type in FLOATS and nan_is_greatest:
+        has_nan = False
     extra = _box(chunks) if column.type == "geometry" and values else None
-    return ColumnStats(column.id, size, values, nulls, low, high, extra_stats=extra)
+    return ColumnStats(column.id, size, values, nulls, low, high, has_nan, extra)
 
 
 def _box(chunks: Sequence[Any]) -> str | None:
@@ -154,26 +172,31 @@ def _plain_bound(column: Column, leaf: pq.ColumnSchema) -> Callable[[Any], Any] 
 
     Raw, because Python's own classes overflow where DuckDB's values do not.
     """
-    type_, physical = column.type, leaf.physical_type
+    type_, physical, logical = column.type, leaf.physical_type, leaf.logical_type.type
     decimal = decimal_parts(type_)
     if decimal is not None:
         scale = Decimal(1).scaleb(-decimal[1])
-        if leaf.logical_type.type != "DECIMAL" or leaf.scale != decimal[1]:
+        if logical != "DECIMAL" or leaf.scale != decimal[1]:
             return None
         return lambda raw: _EXACT.multiply(Decimal(_integer(raw)), scale)
     if type_ in INTEGERS:
+        if logical == "DECIMAL":
+            return _integer if leaf.scale == 0 else None
         width = {"INT32": 32, "INT64": 64}.get(physical)
-        if width is None:
+        if width is None or logical not in ("NONE", "INT"):
             return None
-        if leaf.logical_type.type == "INT" and not json.loads(leaf.logical_type.to_json())["isSigned"]:
+        if logical == "INT" and not json.loads(leaf.logical_type.to_json())["isSigned"]:
             return lambda raw: raw % (1 << width)
         return int
     if type_ in ("varchar", "json"):
-        return (lambda raw: raw.decode()) if physical == "BYTE_ARRAY" else None
+        is_text = physical == "BYTE_ARRAY" and logical in ("STRING", "JSON", "ENUM")
+        return (lambda raw: raw.decode()) if is_text else None
     if type_ == "uuid":
         return (lambda raw: UUID(bytes=raw)) if leaf.length == 16 else None
     if type_ in TICKS:
         return _ticks(type_, leaf)
+    if type_ == "date" and logical != "DATE":
+        return None
     expected = {"boolean": "BOOLEAN", "date": "INT32", "blob": "BYTE_ARRAY", "float32": "FLOAT"}
     return (lambda raw: raw) if physical == expected.get(type_, "DOUBLE") else None
 
