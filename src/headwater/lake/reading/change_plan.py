@@ -31,6 +31,7 @@ from headwater.lake.reading.scan import (
     FILE_COLUMNS,
     MAPPINGS,
     data_files,
+    garbage_left,
     inlined_layouts,
     name_mappings,
 )
@@ -144,7 +145,8 @@ def plan_changes(db: Database, find: Find, start: Since, end: At = None) -> Chan
 
     def attempt(connection: Connection) -> ChangePlan:
         state, table = find(connection, end)
-        return _Planner(db, connection, table, state.snapshot, start).plan()
+        with garbage_left():
+            return _Planner(db, connection, table, state.snapshot, start).plan()
 
     missing = ""
     for _ in range(_ATTEMPTS):
@@ -166,22 +168,23 @@ def replan_changes(db: Database, plan: ChangePlan) -> ChangePlan:
 
 #: A delete file may hold deletes of the range if it says so, by its first or its last snapshot. DuckDB leaves
 #: the last one out of those it writes beside flushed rows; but what was stored before the range has none.
-_DELETES_IN_RANGE = (
+_MAYBE_IN_RANGE = (
     "(d.begin_snapshot >= %(low)s OR d.partial_max >= %(low)s "
-    "OR (d.partial_max IS NULL AND f.partial_max IS NOT NULL AND d.delete_file_id >= %(first_file)s))"
+    "OR (d.partial_max IS NULL AND d.delete_file_id >= %(first_file)s))"
 )
 _FILES = (
     f"SELECT {FILE_COLUMNS} FROM {{files}} f WHERE f.table_id = %(table)s AND f.begin_snapshot <= %(high)s "
     "AND (f.begin_snapshot >= %(low)s OR f.partial_max >= %(low)s "
     "OR f.end_snapshot BETWEEN %(low)s AND %(high)s "
-    "OR EXISTS (SELECT FROM {deletes} d WHERE d.table_id = %(table)s AND d.data_file_id = f.data_file_id "
-    f"AND d.begin_snapshot <= %(high)s AND {_DELETES_IN_RANGE}) {{inlined}})"
+    "OR f.data_file_id IN (SELECT d.data_file_id FROM {deletes} d WHERE d.table_id = %(table)s "
+    f"AND d.begin_snapshot <= %(high)s AND {_MAYBE_IN_RANGE}) {{inlined}})"
 )
 _DELETED_INLINED = (
     "OR f.data_file_id IN (SELECT file_id FROM {} WHERE begin_snapshot BETWEEN %(low)s AND %(high)s)"
 )
 _DELETES = (
-    f"SELECT {DELETE_COLUMNS}, {_DELETES_IN_RANGE} "
+    f"SELECT {DELETE_COLUMNS}, {_MAYBE_IN_RANGE} AND "
+    "(d.begin_snapshot >= %(low)s OR d.partial_max >= %(low)s OR f.partial_max IS NOT NULL) "
     "FROM {ducklake_delete_file} d JOIN {ducklake_data_file} f USING (data_file_id) "
     "WHERE d.table_id = %(table)s AND d.data_file_id = ANY(%(ids)s) AND d.begin_snapshot <= %(high)s "
     "ORDER BY d.delete_file_id"
@@ -238,7 +241,7 @@ class _Planner:
             "first_file": self.range.first_file,
             **more,
         }
-        return self.connection.execute(query, parameters).fetchall()
+        return self.connection.execute(query, parameters, binary=True).fetchall()
 
     def _files_query(self, deletes_table: sql.Identifier | None) -> sql.Composed:
         inlined = sql.SQL("") if deletes_table is None else sql.SQL(_DELETED_INLINED).format(deletes_table)

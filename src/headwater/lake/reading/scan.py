@@ -102,7 +102,7 @@ def find_and_plan(
 
     def attempt(connection: Connection, guarded: bool = False) -> ScanPlan:
         state, table = find(connection)
-        with _garbage_left():
+        with garbage_left():
             return _Planner(db, connection, table, state.snapshot, where, guarded).plan()
 
     guarded, missing = False, ""
@@ -120,7 +120,7 @@ def find_and_plan(
 
 
 @contextmanager
-def _garbage_left() -> Iterator[None]:
+def garbage_left() -> Iterator[None]:
     """Keep Python from looking for garbage meanwhile.
 
     It looks after every few hundred new objects, and passes over all of the process every now and then. The
