@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headwater.errors import ConflictError, InvalidInputError
+from headwater.lake.format.align import align_input
 from headwater.lake.lake import Lake
 from headwater.lake.reading.scan import ScanPlan
 from headwater.lake.writing.transaction import Transaction
@@ -310,3 +311,89 @@ def test_workers_store_files_in_an_object_store(new_database: str, s3: S3Server)
     lake = Lake.open(new_database, data_path=data_path, storage=s3_options(s3))
     check_stager(lake)
     lake.close()
+
+
+def feed(place: Place, at: int) -> dict[str, set[tuple[Any, ...]]]:
+    """DuckDB's change feed of one snapshot: row ids and rows by kind of change."""
+    rows = place.sql(
+        "SELECT change_type, rowid, id, name "
+        f"FROM ducklake_table_changes('lake', '{place.schema}', 't', {at}, {at})"
+    )
+    found: dict[str, set[tuple[Any, ...]]] = {}
+    for kind, *row in rows:
+        assert tuple(row) not in found.get(kind, ())
+        found.setdefault(kind, set()).add(tuple(row))
+    return found
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_a_table_is_overwritten_in_one_snapshot(place: Place, count: int) -> None:
+    name = make(place)
+    place.sql("DELETE FROM {s}.t WHERE id BETWEEN 20 AND 40")
+    before = place.lake.snapshots(1)[0].id
+
+    def work(tx: Transaction, s: str) -> None:
+        tx.append(name, numbers(900, 20))  # overwritten too
+        tx.truncate(name)
+        rows = align_input(numbers(200, count), tx.state.table(name).columns)
+        assert tx.add_files(name, tx.stager.stage(tx.state.table(name), rows)) == count
+        tx.append(name, numbers(300, 2))
+        assert tx.read(name).num_rows == count + 2
+
+    at = place.run(work)
+    assert at == before + 1
+    assert [row[1] for row in state(place)] == [*range(200, 200 + count), 300, 301]
+    old = original(*range(20, 41))
+    assert state(place, before) == old
+    assert feed(place, at) == {"delete": set(old), "insert": set(state(place))}
+    place.sql("INSERT INTO {s}.t VALUES (1, 'after')")
+    assert len({row[0] for row in state(place)}) == count + 3
+
+
+def test_every_kind_of_change_in_one_snapshot(place: Place) -> None:
+    name = make(place)
+    place.run(lambda tx, s: tx.append(name, numbers(200, 30)))  # a third file, row ids from 105
+    place.sql("DELETE FROM {s}.t WHERE id BETWEEN 0 AND 11")
+    before, old = place.lake.snapshots(1)[0].id, state(place)
+
+    def work(tx: Transaction, s: str) -> None:
+        table = tx.state.table(name)
+        plan = tx.scan(name)
+        first, second, third = file_ids(plan)
+        inlined = plan.inlined[0].table_name
+        tx.end_files(name, plan, [second])
+        # Deleted: 30 to 44 in the first file, 200 in the third, 100 in the catalog.
+        # Changed: 12 and 13 in the first file, 201 in the third, 101 in the catalog.
+        found = {first: [12, 13, *range(30, 45)], third: [1, 0]}
+        assert tx.remove_rows(name, plan, found, {inlined: [101, 100]}) == 21
+        changed = pa.table({"id": [12, 101, 201], "name": ["changed"] * 3})
+        tx.replace_rows(name, changed, [12, 101, 106])
+        kept = align_input(pa.table({"id": [13], "name": ["by a worker"]}), table.columns)
+        tx.add_files(name, tx.stager.stage(table, kept, pa.array([13], pa.int64())))
+        tx.add_files(name, tx.stager.stage(table, align_input(numbers(400, 20), table.columns)))
+        tx.append(name, numbers(500, 2))
+        assert tx.read(name).num_rows == len(old) - 50 - 17 + 22
+
+    at = place.run(work)
+    assert at == before + 1
+    updated = {(12, 12, "n12"), (101, 101, "n101"), (106, 201, "n201"), (13, 13, "n13")}
+    gone = {row for row in old if 30 <= row[1] < 45 or 50 <= row[1] < 101 or row[1] == 200}
+    changed = {(12, 12, "changed"), (101, 101, "changed"), (106, 201, "changed"), (13, 13, "by a worker")}
+    now = state(place)
+    added = {row for row in now if row[1] >= 400}
+    assert {row[1] for row in added} == {*range(400, 420), 500, 501}
+    assert set(now) == set(old) - updated - gone | changed | added
+    assert state(place, before) == old
+    assert feed(place, at) == {
+        "delete": gone,
+        "insert": added,
+        "update_preimage": updated,
+        "update_postimage": changed,
+    }
+    place.sql("UPDATE {s}.t SET name = 'by duckdb' WHERE id IN (12, 13, 101, 405, 500)")
+    place.sql("DELETE FROM {s}.t WHERE id BETWEEN 13 AND 40 OR id = 410")
+    place.sql("CALL ducklake_flush_inlined_data('lake', schema_name => '{s}')")
+    after = state(place)
+    assert {row[0] for row in after if row[2] == "by duckdb"} >= {12, 101}
+    assert len({row[0] for row in after}) == len(after)
+    assert state(place, at) == now
