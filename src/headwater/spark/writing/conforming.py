@@ -15,6 +15,7 @@ from pyspark.sql import types as st
 from headwater.errors import InvalidInputError
 from headwater.lake.format.types import AnyField, can_widen, columns_from_arrow
 from headwater.lake.model import Column, Table
+from headwater.spark.literals import name_sql
 from headwater.spark.types import columns_of, spark_type
 
 
@@ -96,29 +97,24 @@ def can_store(frame: DataFrame, source: st.DataType, target: st.DataType) -> boo
     )
 
 
-def conform(frame: DataFrame, columns: Sequence[Column], extra: Mapping[str, int] | None = None) -> DataFrame:
+def with_field_ids(
+    frame: DataFrame, columns: Sequence[Column], extra: Mapping[str, int] | None = None
+) -> DataFrame:
     """The rows with exactly these columns, in order, and field ids for Parquet.
 
     `extra` names further columns that go along, with their field ids.
     """
-    fields = [_with_ids(column) for column in columns]
+    values = [_with_id(F.col(name_sql(column.name)), column) for column in columns]
     for name, field_id in (extra or {}).items():
-        fields.append(st.StructField(name, st.LongType(), True, {"parquet.field.id": field_id}))
-    return frame.to(st.StructType(fields))
+        values.append(F.col(name_sql(name)).alias(name, metadata={"parquet.field.id": field_id}))
+    return frame.select(*values)
 
 
-def _with_ids(column: Column) -> st.StructField:
-    return st.StructField(column.name, _typed_with_ids(column), True, {"parquet.field.id": column.id})
-
-
-def _typed_with_ids(column: Column) -> st.DataType:
+def _with_id(value: SparkColumn, column: Column) -> SparkColumn:
     if column.type == "struct":
-        return st.StructType([_with_ids(child) for child in column.children])
-    if column.type == "list":
-        return st.ArrayType(_typed_with_ids(column.children[0]))
-    if column.type == "map":
-        return st.MapType(_typed_with_ids(column.children[0]), _typed_with_ids(column.children[1]))
-    return spark_type(column)
+        children = [_with_id(value.getField(child.name), child) for child in column.children]
+        value = F.when(value.isNotNull(), F.struct(*children))
+    return value.alias(column.name, metadata={"parquet.field.id": column.id})
 
 
 def _by_name(schema: st.StructType, table: Table) -> dict[str, st.StructField]:
@@ -160,6 +156,16 @@ def _list(names: Iterable[str]) -> str:
 def stored_as(value: SparkColumn, column: Column, kind: st.DataType) -> SparkColumn:
     """A value of type `kind` as the table stores it; `fit` has said that it can be."""
     return _stored(value, kind, column).alias(column.name)
+
+
+def stored_rows(frame: DataFrame, table: Table) -> DataFrame:
+    """The rows with their columns as the table stores them, and whatever else they have."""
+    known = {column.name.lower(): column for column in table.columns}
+    columns = []
+    for one in frame.schema.fields:
+        value, column = F.col(name_sql(one.name)), known.get(one.name.lower())
+        columns.append(value if column is None else stored_as(value, column, one.dataType))
+    return frame.select(*columns)
 
 
 def _stored(value: SparkColumn, kind: st.DataType, column: Column) -> SparkColumn:

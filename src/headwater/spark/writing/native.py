@@ -24,9 +24,10 @@ from headwater.lake.writing.staging import Stager
 from headwater.lake.writing.stored_files import stage_stored_file
 from headwater.spark.literals import name_sql
 from headwater.spark.stores import JvmStores
-from headwater.spark.writing.conforming import conform
+from headwater.spark.writing.conforming import with_field_ids
 from headwater.spark.writing.partitions import folder_name, partition_keys
 from headwater.storage.locations import parse_location
+from headwater.storage.store import StoredFile
 
 #: Types that Spark writes as DuckDB reads them.
 _WRITABLE = frozenset(
@@ -34,7 +35,8 @@ _WRITABLE = frozenset(
     | {"varchar", "blob"}
 )
 _THREADS = 8
-#: A file is the better for being read whole, but no task should take long to write one.
+#: Larger files have rows; of smaller ones the footer is looked at.
+_SMALL = 64 << 10
 _CODECS = {"none": "uncompressed", "gzip": "gzip", "zstd": "zstd", "snappy": "snappy", "lz4": "lz4_raw"}
 ROW_ID = "headwater row id"
 """The column of row ids of rows that are to keep theirs."""
@@ -70,7 +72,7 @@ class NativeWriter:
         if keeps_ids:
             extra = {row_id_column(table.columns): ROW_ID_FIELD}
             frame = frame.withColumnRenamed(ROW_ID, row_id_column(table.columns))
-        rows = conform(frame, table.columns, extra)
+        rows = with_field_ids(frame, table.columns, extra)
         rows, folders = self._laid_out(rows, table)
         folder = f"{table.path}ducklake-{new_uuid()}/"
         form = self.stager.file_format(table)
@@ -115,12 +117,12 @@ class NativeWriter:
         for file in stored:
             if not file.location.endswith(".parquet"):
                 self.stager.remove(file.location)  # checksums, which Hadoop keeps beside local files
-        found = [file.location for file in stored if file.location.endswith(".parquet")]
+        found = [f.location for f in stored if f.location.endswith(".parquet") and self._has_rows(f)]
         if parse_location(folder).is_local and self.stager.store.options.local_fsync:
             _sync(found)
         mapping = names_in_file(table.columns) if needs_names(table.columns) else None
 
-        def stage(location: str) -> StagedFile | None:
+        def stage(location: str) -> StagedFile:
             return stage_stored_file(
                 self.stager.store,
                 table,
@@ -132,7 +134,17 @@ class NativeWriter:
             )
 
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="headwater-stage") as pool:
-            return [file for file in pool.map(stage, sorted(found)) if file is not None]
+            return list(pool.map(stage, sorted(found)))
+
+    def _has_rows(self, file: StoredFile) -> bool:
+        """Spark writes a file without rows where there are none at all."""
+        if file.size > _SMALL:
+            return True
+        with self.stager.store.reading(file.location), self.stager.store.open_input(file.location) as source:
+            if pq.read_metadata(source).num_rows:
+                return True
+        self.stager.remove(file.location)
+        return False
 
     def _partition_values(self, table: Table, location: str) -> tuple[str | None, ...]:
         """The partition of a file, by the lake's own rules, from its first row: all others are like it."""

@@ -17,7 +17,7 @@ from headwater.spark.literals import name_sql
 from headwater.spark.reading.native import FILE, POSITION
 from headwater.spark.types import from_spark
 from headwater.spark.writing.assigning import assignments
-from headwater.spark.writing.conforming import fit, stored_as
+from headwater.spark.writing.conforming import fit, stored_rows
 from headwater.spark.writing.located import locate, located
 from headwater.spark.writing.native import ROW_ID
 from headwater.spark.writing.rows import FOR_THE_DRIVER, row_bytes
@@ -69,11 +69,8 @@ def update_rows(
 
 def checked(rows: DataFrame, table: Table) -> DataFrame:
     """Rows whose columns have the table's types, and whatever else they have."""
-    own = {column.name for column in table.columns}
-    fit(rows.select(*(F.col(name_sql(c.name)) for c in table.columns)), table)
-    kinds = {field.name: field.dataType for field in rows.schema.fields}
-    columns = [stored_as(F.col(name_sql(c.name)), c, kinds[c.name]) for c in table.columns]
-    return rows.select(*columns, *(F.col(f"`{c}`") for c in rows.columns if c not in own))
+    fit(rows.select(*(F.col(name_sql(column.name)) for column in table.columns)), table)
+    return stored_rows(rows, table)
 
 
 def _small(tx: Transaction, plan: ScanPlan, table: Table, changed: DataFrame) -> int:

@@ -26,6 +26,7 @@ from headwater.lake.writing.transaction import Transaction
 from headwater.spark.literals import default_sql
 from headwater.spark.stores import JvmStores
 from headwater.spark.types import from_spark, spark_type
+from headwater.spark.writing.conforming import stored_rows
 from headwater.spark.writing.native import ROW_ID, NativeWriter
 from headwater.spark.writing.workers import write_in_workers
 
@@ -36,7 +37,7 @@ FOR_THE_DRIVER = 16 << 20
 def estimated_bytes(frame: DataFrame) -> int:
     """How large Spark expects the rows to be; usually more than they are."""
     statistics: Any = frame._jdf.queryExecution().optimizedPlan().stats()
-    return int(statistics.sizeInBytes().toString())
+    return int(str(statistics.sizeInBytes()))
 
 
 def row_bytes(frame: DataFrame) -> int:
@@ -60,6 +61,7 @@ class RowWriter:
         if tx.already_applied:
             return 0
         name = str(table.name)
+        frame = stored_rows(frame, table)
         if small if small is not None else estimated_bytes(frame) <= FOR_THE_DRIVER:
             rows = from_spark(frame.toArrow(), table.columns)
             if ROW_ID in rows.schema.names:
