@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.errors import ConflictError, InvalidInputError, NotFoundError, SnapshotError
+from headwater.errors import ConflictError, FileMissingError, InvalidInputError, NotFoundError, SnapshotError
 from headwater.lake.reading.change_reader import read_changes
 from tests.lake.feed_model import FeedModel, as_changes, check_feed, texts
 from tests.lake.lakes import Pair
@@ -568,3 +568,23 @@ def test_files_that_are_merged_and_gone_between_plan_and_reading(make):
     pair.run(MERGE, "CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
     found = read_changes(plan, pair.lake.store, pair.lake.db, replan=True)
     assert [tuple(change) for change in as_changes(found)] == expected
+
+
+def test_a_file_that_somebody_removed(make, tmp_path):
+    pair = make(CREATE, rows(0, 5), **FILES)
+    next((tmp_path / "data").rglob("*.parquet")).unlink()
+    with pytest.raises(FileMissingError, match=r"A file of main.t at snapshot 2 cannot be read") as missing:
+        pair.lake.changes("t", 1)
+    assert missing.value.table == "main.t"
+
+
+def test_a_delete_that_duckdb_dates_too_early_is_where_reads_show_it(make):
+    """DuckDB dates a further delete from a file before it commits, and not again when it must retry."""
+    pair = make(CREATE, "CREATE TABLE other (k INTEGER)", rows(0, 20), delete("k = 1"), **FILES)
+    pair.run("BEGIN", delete("k = 2"))
+    with pair.lake.transaction() as tx:
+        tx.append("other", pa.table({"k": range(20)}))
+    pair.run("COMMIT")
+    assert pair.lake.snapshot().id == 6
+    assert [change[:3] for change in short(pair, 5)] == [(5, 2, "delete")]
+    check_all(pair)
