@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import WriterCommitMessage
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
@@ -30,8 +31,17 @@ _FEW_BYTES = 256 << 10
 class Written(WriterCommitMessage):
     """What one task has: files that it stored, or its few rows."""
 
+    table: Table
+    """The table that they were stored for, as it was then."""
     files: tuple[StagedFile, ...] = ()
     rows: pa.Table | None = None
+    query_id: str | None = None
+    """The streaming query that the task was of: the same after a restart."""
+
+    @property
+    def locations(self) -> list[str]:
+        """Where the files are."""
+        return [self.table.path + file.path for file in self.files]
 
 
 @dataclass(frozen=True)
@@ -49,7 +59,7 @@ class TaskWriter:
         """Store the rows of one task; if that fails, nothing of it is left."""
         few, rest = self._head(self._aligned(batches)) if self.keep_few else (None, self._aligned(batches))
         if rest is None:
-            return Written(rows=few)
+            return Written(self.table, rows=few, query_id=_query_id())
         stager = Stager(self.opened.lake.store, self.options)
         files: list[StagedFile] = []
         try:
@@ -57,7 +67,7 @@ class TaskWriter:
         except BaseException:
             stager.discard(self.table, files)
             raise
-        return Written(files=tuple(files))
+        return Written(self.table, tuple(files), query_id=_query_id())
 
     def _aligned(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         count = 0
@@ -90,7 +100,12 @@ class TaskWriter:
         stager = Stager(self.opened.open().store, self.options)
         for message in messages:
             if message is not None:
-                stager.discard(self.table, message.files)
+                stager.discard(message.table, message.files)
+
+
+def _query_id() -> str | None:
+    context = TaskContext.get()
+    return None if context is None else context.getLocalProperty("sql.streaming.queryId")
 
 
 def _chained(head: list[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -137,18 +152,19 @@ def commit_all(
     state. If the operation was applied before, what the tasks stored is removed.
     """
     lake = writer.opened.open()
-    files = [file for message in messages if message is not None for file in message.files]
-    few = [message.rows for message in messages if message is not None and message.rows is not None]
-    kept = frozenset(writer.table.path + file.path for file in files)
+    written = [message for message in messages if message is not None]
+    few = [message.rows for message in written if message.rows is not None]
+    kept = frozenset(location for message in written for location in message.locations)
     patient = Lake(lake.db, _KeepingStore(lake.store.options, kept), lake.data_path)
 
     def work(tx: Transaction) -> Transaction:
         if tx.already_applied:
             return tx
         table = target.make(tx)
-        if not same_layout(writer.table, table):
-            raise changed_meanwhile(table)
-        fitted = [_for_table(file, writer.table, table) for file in files]
+        for message in written:
+            if not same_layout(message.table, table):
+                raise changed_meanwhile(table)
+        fitted = [_for_table(file, message.table, table) for message in written for file in message.files]
         replace_rows(tx, table, fitted)
         tx.add_files(table.name, fitted)
         if few:
