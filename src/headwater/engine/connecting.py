@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.engine.headwater import Headwater
 from headwater.errors import NotFoundError, SettingsError
@@ -14,6 +14,9 @@ from headwater.lake.embedded import EmbeddedServer, open_server
 from headwater.lake.lake import Lake
 from headwater.settings import Settings, load_settings
 from headwater.storage.options import StorageOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 SERVER_FOLDER = "postgres"
 DATA_FOLDER = "data"
@@ -47,6 +50,7 @@ def connect(
     config: str | Path | None = None,
     create: bool = True,
     override_data_path: bool = False,
+    spark: SparkSession | None = None,
 ) -> Headwater:
     """Open a lake, or create it.
 
@@ -54,7 +58,8 @@ def connect(
     names), and where there is no such file the embedded one in `./.headwater`, made if it is not there.
 
     With `dsn` or `folder` the `lake:` section of the settings says nothing, because it is about another
-    lake; the other sections hold. Any other argument wins over its setting.
+    lake; the other sections hold. Any other argument wins over its setting. A Spark session that is there
+    already can be passed as `spark`; it is given the settings that it lacks.
 
     >>> hw = headwater.connect("postgresql://app@db/lake", data_path="s3://bucket/lake")  # doctest: +SKIP
     """
@@ -68,7 +73,7 @@ def connect(
         encrypted=encrypted,
         folder=folder,
     )
-    return open_target(target, settings, create=create, override_data_path=override_data_path)
+    return open_target(target, settings, create=create, override_data_path=override_data_path, spark=spark)
 
 
 def resolve(
@@ -113,11 +118,17 @@ def _storage(settings: Settings, given: StorageOptions | Mapping[str, Any] | Non
 
 
 def open_target(
-    target: Target, settings: Settings, *, create: bool = True, override_data_path: bool = False
+    target: Target,
+    settings: Settings,
+    *,
+    create: bool = True,
+    override_data_path: bool = False,
+    spark: SparkSession | None = None,
 ) -> Headwater:
     """Open the lake that was decided on."""
     if target.dsn is not None:
-        return Headwater(_open(target, target.dsn, target.data_path, create, override_data_path), settings)
+        lake = _open(target, target.dsn, target.data_path, create, override_data_path)
+        return Headwater(lake, settings, spark=spark)
     if not create and not target.server_folder.exists():
         raise NotFoundError(
             f"There is no lake in {target.folder}.",
@@ -127,7 +138,8 @@ def open_target(
     prepare_folder(target.folder)
     server = open_server(target.server_folder)
     try:
-        return Headwater(_open_embedded(target, server, create, override_data_path), settings, server)
+        lake = _open_embedded(target, server, create, override_data_path)
+        return Headwater(lake, settings, server, spark)
     except BaseException:
         server.stop_if_unused()
         raise
