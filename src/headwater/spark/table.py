@@ -15,6 +15,7 @@ from headwater.errors import InvalidInputError
 from headwater.lake.lake import At
 from headwater.lake.model import Table
 from headwater.lake.writing.transaction import Transaction
+from headwater.spark.changes import changes
 from headwater.spark.writing.assigning import Value, fitted, value_of
 from headwater.spark.writing.overwrite import overwrite_partitions, overwrite_where
 from headwater.spark.writing.row_level import delete_rows, update_rows
@@ -62,6 +63,15 @@ class LakeTable:
         """
         at = one_of(version, timestamp)
         return self.session.frame(self.name, at, where=where, columns=columns, hidden=hidden)
+
+    def changes(self, start: At, end: At = None, *, net: bool = False) -> DataFrame:
+        """How rows changed from snapshot `start` to `end` (the latest), both included.
+
+        After the table's columns as of `end` come `_change_type` (insert, update_preimage, update_postimage,
+        delete), `_rowid`, `_commit_version` and `_commit_timestamp`. Compaction is no change. With `net`
+        there is only the difference between the states before and after. Times may be given for numbers.
+        """
+        return changes(self.session, self.name, start, end, net=net)
 
     # -- writing ------------------------------------------------------------------------------------
 

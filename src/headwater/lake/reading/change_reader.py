@@ -38,6 +38,8 @@ from headwater.storage.store import Store
 #: Later than any snapshot.
 _NEVER = np.iinfo(np.int64).max
 _REPLANS = 5
+#: What `event_rows` calls the columns of an event.
+EVENT_COLUMNS = ("_rowid", "_commit_version", "_begins")
 
 
 def read_changes(
@@ -95,6 +97,22 @@ def file_deaths(store: Store, plan: ChangePlan, change: FileChanges) -> tuple[Nu
     order = np.lexsort((all_snapshots, all_positions))
     unique, first = np.unique(all_positions[order], return_index=True)
     return unique, all_snapshots[order][first]
+
+
+def event_rows(
+    plan: ChangePlan, store: Store, db: Database, columns: Sequence[str] | None = None
+) -> pa.Table:
+    """Beginnings and ends of rows as they are, for a reader that makes changes of them itself.
+
+    After the columns come row id, snapshot, and 1 for a beginning or 0 for an end.
+    """
+    wanted = _wanted(plan, columns)
+    _check_names(plan, wanted)
+    events = _read_events(plan, store, db, wanted)
+    rows = events.rows
+    for name, numbers in zip(EVENT_COLUMNS, (events.row_ids, events.versions, events.kinds), strict=True):
+        rows = rows.append_column(name, pa.array(numbers, pa.int64()))
+    return rows
 
 
 @dataclass(frozen=True)
