@@ -13,8 +13,15 @@ from headwater.lake.lake import Lake
 from headwater.lake.model import Table
 from headwater.lake.reading.read import read_plan
 from headwater.lake.reading.scan import plan_scan
+from tests.lake.lakes import Pair
 
 Values = tuple[str | None, ...]
+FILES = {"data_inlining_row_limit": 0}
+REWRITE = "CALL ducklake_rewrite_data_files('lake', 't', delete_threshold => 0.0)"
+MERGE = "CALL ducklake_merge_adjacent_files('lake')"
+FLUSH = "CALL ducklake_flush_inlined_data('lake')"
+CREATE = "CREATE TABLE t (k INTEGER, v VARCHAR)"
+
 OWN = ("_change_type", "_rowid", "_commit_version", "_commit_timestamp")
 
 
@@ -172,3 +179,20 @@ def check_feed(lake: Lake, model: FeedModel, start: int, end: int) -> pa.Table:
 
 def _by_row(change: Change) -> tuple[int, bool]:
     return change.row_id, change.type != "update_preimage"
+
+
+def rows(first: int, end: int) -> str:
+    return f"INSERT INTO t SELECT i, 'v' || i FROM range({first}, {end}) r(i)"
+
+
+def delete(where: str) -> str:
+    return f"DELETE FROM t WHERE {where}"
+
+
+def update(value: str, where: str) -> str:
+    return f"UPDATE t SET v = {value} WHERE {where}"
+
+
+def short(pair: Pair, start: int, end: int | None = None, **options: Any) -> list[tuple[Any, ...]]:
+    """Version, row id, type and values of each change."""
+    return [tuple(change) for change in as_changes(pair.lake.changes("t", start, end, **options))]

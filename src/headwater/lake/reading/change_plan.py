@@ -254,8 +254,7 @@ class _Planner:
     def _file_changes(self, files: list[DataFile], deletes_table: sql.Identifier | None) -> list[FileChanges]:
         ids = [file.id for file in files]
         deletes: dict[FileId, list[DeleteFile]] = {}
-        deleted: set[FileId] = set()
-        """Files of which single rows may have been deleted in the range."""
+        deleted: set[FileId] = set()  # files of which single rows may have been deleted in the range
         for *row, in_range in self._ask(self.db.text(_DELETES), ids=ids) if ids else ():
             delete = DeleteFile._make(row)
             deletes.setdefault(delete.data_file_id, []).append(delete)
