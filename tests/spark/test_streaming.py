@@ -6,11 +6,16 @@ import json
 import random
 from collections import Counter
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headwater.errors import HeadwaterError, InvalidInputError, NotFoundError, SnapshotError
