@@ -128,7 +128,8 @@ def _column_statistics(
         elif plain is not None:
             try:
                 low = stat_text(min(plain(part.min_raw) for part in bounded), column.type)
-                high = stat_text(max(plain(part.max_raw) for part in bounded), column.type, upper=True)
+                above = _plain_bound(column, leaf, upper=True) or plain
+                high = stat_text(max(above(part.max_raw) for part in bounded), column.type, upper=True)
             except UnicodeDecodeError:  # not everybody's strings are UTF-8
                 low = high = None
     elif not values and column.type in FLOATS and nan_is_greatest:
@@ -167,7 +168,9 @@ _GEOMETRIES = dict(
 _DIMENSIONS = ("", "_z", "_m", "_zm")
 
 
-def _plain_bound(column: Column, leaf: pq.ColumnSchema) -> Callable[[Any], Any] | None:
+def _plain_bound(
+    column: Column, leaf: pq.ColumnSchema, *, upper: bool = False
+) -> Callable[[Any], Any] | None:
     """How a raw bound of this leaf becomes a plain value; None where the file's type is not the column's.
 
     Raw, because Python's own classes overflow where DuckDB's values do not.
@@ -194,7 +197,7 @@ def _plain_bound(column: Column, leaf: pq.ColumnSchema) -> Callable[[Any], Any] 
     if type_ == "uuid":
         return (lambda raw: UUID(bytes=raw)) if leaf.length == 16 else None
     if type_ in TICKS:
-        return _ticks(type_, leaf)
+        return _ticks(type_, leaf, upper)
     if type_ == "date" and logical != "DATE":
         return None
     expected = {"boolean": "BOOLEAN", "date": "INT32", "blob": "BYTE_ARRAY", "float32": "FLOAT"}
@@ -205,7 +208,7 @@ def _integer(raw: Any) -> int:
     return int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else int(raw)
 
 
-def _ticks(type_: str, leaf: pq.ColumnSchema) -> Callable[[Any], Any] | None:
+def _ticks(type_: str, leaf: pq.ColumnSchema, upper: bool) -> Callable[[Any], Any] | None:
     """Files may count in another unit than the column's type (timestamp_s is stored in microseconds)."""
     if leaf.logical_type.type not in ("TIMESTAMP", "TIME"):
         return None
@@ -214,7 +217,8 @@ def _ticks(type_: str, leaf: pq.ColumnSchema) -> Callable[[Any], Any] | None:
     wanted = TICKS[type_]
     if stored == wanted:
         return lambda raw: raw
-    return lambda raw: raw if abs(raw) == 2**63 - 1 else raw * wanted // stored
+    more = stored - 1 if upper else 0  # whoever reads them may round up
+    return lambda raw: raw if abs(raw) == 2**63 - 1 else (raw * wanted + more) // stored
 
 
 def nan_columns(table: pa.Table, columns: Sequence[Column]) -> dict[ColumnId, bool]:

@@ -107,6 +107,12 @@ class DataOperations(WholeOperations):
             return 0
         found = self._draft.state.table(table)
         listed = list(files)
+        if self._stager.options.encrypted and any(file.encryption_key is None for file in listed):
+            raise InvalidInputError(
+                f"A file without a key cannot be added to table {found.name}: the lake is encrypted.",
+                hint="Store files with tx.stager, which encrypts them.",
+                table=str(found.name),
+            )
         self._draft.rows(found).files += map(NewFile, listed)
         return sum(file.record_count for file in listed)
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from headwater.errors import InvalidInputError
 from headwater.lake.format.align import align_input
-from headwater.lake.format.conform import conform, field_id
+from headwater.lake.format.conform import conform, field_id, hive_values
 from headwater.lake.format.file_match import FileMatch, match_file
 from headwater.lake.format.leaves import leaves
 from headwater.lake.format.name_mappings import MAPPED_ROW_ID_COLUMN
@@ -129,7 +129,7 @@ class _StoredFile:
             raise self._refused("It holds no rows.", hint="Leave empty files out.")
         self._check_row_ids(has_row_ids)
         by_leaf = {stats.column_id: stats for stats in self.statistics}
-        missing = {column.id for column in self.match.missing}
+        missing = {column.id for column in self.match.missing} - self._in_folders()
         for column in self.columns:
             if column.id in missing:
                 if not column.nulls_allowed and column.initial_default is None:
@@ -137,8 +137,17 @@ class _StoredFile:
                         f"Column {column.name!r} is NOT NULL, and the file does not have it.",
                         column=column.name,
                     )
-            elif any(not inner.nulls_allowed for inner in column.walk()):
+            elif column.id in self.match.names and any(not inner.nulls_allowed for inner in column.walk()):
                 self._check_nulls(column, [by_leaf.get(leaf.id) for leaf in leaves([column])])
+
+    def _in_folders(self) -> set[int]:
+        """Columns whose value is in the names of the folders, and is not NULL."""
+        values = {key.lower(): value for key, value in hive_values(self.location).items()}
+        return {
+            entry.target_id
+            for entry in self.mapping or ()
+            if entry.is_partition and values.get(entry.source_name.lower()) is not None
+        }
 
     def _check_nulls(self, column: Column, found: Sequence[ColumnStats | None]) -> None:
         counts = [None if stats is None else stats.null_count for stats in found]
