@@ -136,3 +136,9 @@ def test_the_feed_is_what_differs_however_long_it_goes_on(
     new_lake: NewLake, first: tuple[Step, ...], rest: list[Step]
 ) -> None:
     play([*first, *rest], new_lake)
+
+
+def test_rows_that_duckdb_gave_the_same_id(new_lake: NewLake) -> None:
+    steps = [("create_table", "ours", 253), ("insert", "ours", 87346), ("insert", "ours", 1460)]
+    rest = [("checkpoint", "ours", 0), ("insert", "ours", 0), ("update", "ours", 3), ("delete", "duck", 5)]
+    play([Step(*step) for step in (*steps, *rest)], new_lake)

@@ -6,12 +6,14 @@ import pickle
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import ConflictError, FileMissingError, InvalidInputError, NotFoundError, SnapshotError
 from headwater.lake.reading.change_reader import read_changes
+from headwater.lake.reading.change_rows import BEGINS, CHANGE_TYPES, ENDS, Events, net_changes
 from tests.lake.feed_model import (
     CREATE,
     FILES,
@@ -197,6 +199,29 @@ def test_net_changes(make):
         (6, 20, "insert", ("100", "b")),
         (7, 3, "delete", ("3", "v3")),
         (7, 4, "delete", ("4", "v4")),
+    ]
+
+
+def test_net_changes_of_rows_that_share_an_id():
+    """DuckDB gives several rows the same id at times; none of them may be lost."""
+    text = [
+        # row id, snapshot, kind, value
+        (7, 2, BEGINS, "a"), (7, 2, BEGINS, "b"), (7, 3, ENDS, "a"), (7, 3, BEGINS, "c"), (7, 4, BEGINS, "d"),
+        (7, 4, ENDS, "d"), (8, 2, ENDS, "x"), (8, 2, ENDS, "y"), (8, 3, BEGINS, "y"), (9, 3, BEGINS, "z"),
+        (10, 2, BEGINS, "p"), (10, 3, ENDS, "q"),
+    ]  # fmt: skip
+    row_ids, versions, kinds = (np.array([row[i] for row in text], np.int64) for i in range(3))
+    events = Events(pa.table({"v": [row[3] for row in text]}), row_ids, versions, kinds)
+    found, types = net_changes(events)
+    listed = zip(found.row_ids.tolist(), found.versions.tolist(), types.tolist(), strict=True)
+    named = [(row_id, version, CHANGE_TYPES[type_]) for row_id, version, type_ in listed]
+    assert [(*one, v) for one, v in zip(named, found.rows.column("v").to_pylist(), strict=True)] == [
+        (8, 3, "delete", "x"),
+        (9, 3, "insert", "z"),
+        (10, 3, "update_preimage", "q"),
+        (10, 3, "update_postimage", "p"),
+        (7, 4, "insert", "b"),
+        (7, 4, "insert", "c"),
     ]
 
 

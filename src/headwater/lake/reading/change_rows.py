@@ -103,15 +103,47 @@ def net_changes(events: Events, mixed: Collection[SnapshotId] = ()) -> tuple[Eve
     new[1:] = by_row.row_ids[1:] != by_row.row_ids[:-1]
     first = np.flatnonzero(new)
     last = np.append(first[1:], count) - 1 if count else first
-    before = by_row.kinds[first] == ENDS
-    after = by_row.kinds[last] == BEGINS
+    twice = np.zeros(len(first), np.bool_)
+    twice[(np.cumsum(new) - 1)[_strange(by_row, np.flatnonzero(~new))]] = True
+    before = (by_row.kinds[first] == ENDS) & ~twice
+    after = (by_row.kinds[last] == BEGINS) & ~twice
     both = np.flatnonzero(before & after)
     same = both[_same(by_row.rows, first[both], last[both])]
     before[same] = after[same] = False
-    chosen = by_row.take(np.concatenate((first[before], last[after])))
-    versions = by_row.versions[np.concatenate((last[before], last[after]))]
-    result = Events(chosen.rows, chosen.row_ids, versions, chosen.kinds).ordered()
+    left = [_left(by_row, *group) for group in zip(first[twice], last[twice], strict=True)]
+    places = np.concatenate((first[before], last[after], *(places for places, _ in left)))
+    dates = np.concatenate((last[before], last[after], *(dates for _, dates in left)))
+    chosen = by_row.take(places)
+    result = Events(chosen.rows, chosen.row_ids, by_row.versions[dates], chosen.kinds).ordered()
     return result, _types(result)
+
+
+def _strange(by_row: Events, following: Numbers) -> Numbers:
+    """Those events that cannot follow the one before them if both are about one row.
+
+    A row begins and ends in turn, and ends as it began.
+    """
+    kinds, kinds_before = by_row.kinds[following], by_row.kinds[following - 1]
+    ends = following[(kinds == ENDS) & (kinds_before == BEGINS)]
+    changed = ends[~_same(by_row.rows, ends - 1, ends)]
+    return np.concatenate((following[kinds == kinds_before], changed))
+
+
+def _left(by_row: Events, first: int, last: int) -> tuple[Numbers, Numbers]:
+    """What is left of the events of several rows that share an id, and the place of the last event for each.
+
+    DuckDB can give an id to several rows when it merges files. Such rows are told apart by what they hold:
+    one that ends undoes one that began the same, and the other way round.
+    """
+    left: list[int] = []
+    for place in range(first, last + 1):
+        others = np.array([o for o in left if by_row.kinds[o] != by_row.kinds[place]], np.int64)
+        undone = others[_same(by_row.rows, others, np.full(len(others), place))]
+        if len(undone):
+            left.remove(int(undone[0]))
+        else:
+            left.append(place)
+    return np.array(left, np.int64), np.full(len(left), last)
 
 
 def _without_moved(ordered: Events, mixed: Collection[SnapshotId]) -> Events:
