@@ -26,7 +26,8 @@ from headwater.spark.datasource.batch_write import TableWriter
 from headwater.spark.datasource.change_feed import ChangeFeedReader, feed_schema
 from headwater.spark.datasource.options import SourceOptions
 from headwater.spark.datasource.place import OpenLake, Place
-from headwater.spark.datasource.stream_read import StreamOptions, TableStreamReader, stream_schema
+from headwater.spark.datasource.stream_options import StreamOptions
+from headwater.spark.datasource.stream_read import TableStreamReader, stream_schema
 from headwater.spark.datasource.stream_write import TableStreamWriter
 from headwater.storage.options import StorageOptions
 from headwater.typedefs import SnapshotId
