@@ -28,6 +28,7 @@ from headwater.lake.reading.change_rows import CHANGE_COLUMNS
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.spark.literals import name_sql
 from headwater.spark.types import spark_schema, spark_type, to_spark
+from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
     from headwater.spark.connector import LakeSpark
@@ -40,7 +41,13 @@ _ROW_ID, _VERSION, _BEGINS = EVENT_COLUMNS
 
 
 def changes(
-    session: LakeSpark, name: str, start: At, end: At = None, *, net: bool = False, large: bool | None = None
+    session: LakeSpark,
+    name: TableName | str,
+    start: At,
+    end: At = None,
+    *,
+    net: bool = False,
+    large: bool | None = None,
 ) -> DataFrame:
     """The changes of the snapshots from `start` to `end`, both included; see `LakeTable.changes`."""
     lake = session.lake

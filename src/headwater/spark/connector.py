@@ -26,6 +26,7 @@ from headwater.spark.session import attach_session
 from headwater.spark.stores import JvmStores
 from headwater.spark.types import to_spark
 from headwater.spark.writing.rows import RowWriter
+from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
     from headwater.spark.table import LakeTable
@@ -46,7 +47,7 @@ class LakeSpark:
         """Makes DataFrames of scan plans."""
         return FrameReader(self.spark, self.lake, self.jvm, self.stores)
 
-    def table(self, name: str) -> LakeTable:
+    def table(self, name: TableName | str) -> LakeTable:
         """A handle on a table, which need not exist yet."""
         from headwater.spark.table import LakeTable
 
@@ -54,7 +55,7 @@ class LakeSpark:
 
     def frame(
         self,
-        name: str,
+        name: TableName | str,
         at: At = None,
         *,
         where: str | None = None,
@@ -86,7 +87,7 @@ class LakeSpark:
         return predicate if says_something(predicate) else None
 
     def target(
-        self, tx: Transaction, name: str, where: str | SparkColumn | None, wanted: Collection[str]
+        self, tx: Transaction, name: TableName | str, where: str | SparkColumn | None, wanted: Collection[str]
     ) -> tuple[ScanPlan, DataFrame]:
         """The rows of a table that a transaction is about to change, pruned but not filtered by `where`."""
         table = tx.state.table(name)
@@ -95,7 +96,7 @@ class LakeSpark:
         found = self.reader.read(tx.scan(name, predicate), wanted=wanted, replan=False)
         return found.plan, found.frame
 
-    def live_rows(self, tx: Transaction, name: str) -> int:
+    def live_rows(self, tx: Transaction, name: TableName | str) -> int:
         """How many rows a table has for a transaction, from the catalog alone."""
         plan = tx.scan(name)
         stored = sum(scan.file.record_count for scan in plan.files) - delete_count(plan.files)

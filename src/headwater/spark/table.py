@@ -20,6 +20,7 @@ from headwater.spark.writing.assigning import Value, fitted, value_of
 from headwater.spark.writing.overwrite import overwrite_partitions, overwrite_where
 from headwater.spark.writing.row_level import delete_rows, update_rows
 from headwater.spark.writing.transactions import Note, WriteResult, in_transaction
+from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
     from headwater.spark.connector import LakeSpark
@@ -38,7 +39,7 @@ class LakeTable:
     """
 
     session: LakeSpark
-    name: str
+    name: TableName | str
 
     @property
     def table(self) -> Table:

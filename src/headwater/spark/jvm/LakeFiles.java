@@ -82,7 +82,7 @@ public class LakeFiles implements FileIndex {
 
     private synchronized List chosen(Seq dataFilters) {
         List everything = Arrays.asList(files);
-        if (prune == null || files.length < 2 || dataFilters.isEmpty()) return everything;
+        if (prune == null || files.length == 0 || dataFilters.isEmpty()) return everything;
         String question = Filters.json(dataFilters);
         List known = (List) answers.get(question);
         if (known != null) return known;

@@ -5,11 +5,19 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.catalyst.analysis.CTESubstitution$;
+import org.apache.spark.sql.catalyst.analysis.RelationChanges;
 import org.apache.spark.sql.catalyst.analysis.RelationTimeTravel;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedAttribute;
+import org.apache.spark.sql.catalyst.analysis.UnresolvedInlineTable;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedTableValuedFunction;
+import org.apache.spark.sql.catalyst.expressions.Alias;
+import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.logical.Project;
 import scala.runtime.AbstractPartialFunction;
 
 /** Finding the tables that a parsed statement names, and putting plans in their places. */
@@ -47,7 +55,7 @@ public class Plans {
 
     private static boolean lookedUp(Object node) {
         return node instanceof UnresolvedRelation || node instanceof RelationTimeTravel
-                || node instanceof UnresolvedTableValuedFunction;
+                || node instanceof RelationChanges || node instanceof UnresolvedTableValuedFunction;
     }
 
     /** The plan with nodes replaced; {@code nodes} and {@code replacements} go together by their places. */
@@ -61,5 +69,90 @@ public class Plans {
                 return found == null ? other.apply(node) : found;
             }
         });
+    }
+
+    /** The parts of a condition that ask no other table, or null where there are none. */
+    public static Expression withoutSubqueries(Expression condition) {
+        if (condition instanceof And) {
+            Expression left = withoutSubqueries(((And) condition).left());
+            Expression right = withoutSubqueries(((And) condition).right());
+            if (left == null) return right;
+            return right == null ? left : new And(left, right);
+        }
+        return SubqueryExpression$.MODULE$.hasSubquery(condition) ? null : condition;
+    }
+
+    /**
+     * The expression with columns named by {@code alias}: those that the long name {@code prefix} stands before, and
+     * those without any qualifier that are among {@code columns} (in lower case).
+     */
+    public static Expression qualified(Expression expression, final String alias, final List prefix, final List columns) {
+        return (Expression) expression.transformDown(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object node) { return node instanceof UnresolvedAttribute; }
+            public Object applyOrElse(Object node, scala.Function1 other) {
+                if (!(node instanceof UnresolvedAttribute)) return other.apply(node);
+                List parts = new ArrayList(list(((UnresolvedAttribute) node).nameParts()));
+                List renamed = new ArrayList();
+                renamed.add(alias);
+                if (startsWith(parts, prefix)) renamed.addAll(parts.subList(prefix.size(), parts.size()));
+                else if (columns.contains(parts.get(0).toString().toLowerCase())) renamed.addAll(parts);
+                else return node;
+                return new UnresolvedAttribute(seq(renamed));
+            }
+        });
+    }
+
+    /** The rows of an INSERT with the word DEFAULT replaced by the column's default. */
+    public static LogicalPlan withDefaults(LogicalPlan query, List defaults) {
+        if (query instanceof UnresolvedInlineTable) {
+            UnresolvedInlineTable table = (UnresolvedInlineTable) query;
+            List rows = new ArrayList();
+            java.util.Iterator each = list(table.rows()).iterator();
+            while (each.hasNext()) rows.add(seq(defaulted(list((scala.collection.Seq) each.next()), defaults, false)));
+            return new UnresolvedInlineTable(table.names(), seq(rows));
+        }
+        if (query instanceof Project) {
+            Project project = (Project) query;
+            return new Project(seq(defaulted(list(project.projectList()), defaults, true)), project.child());
+        }
+        return query;
+    }
+
+    private static List defaulted(List values, List defaults, boolean named) {
+        List found = new ArrayList();
+        for (int i = 0; i < values.size(); i++) {
+            Object value = values.get(i);
+            Object word = value instanceof Alias ? ((Alias) value).child() : value;
+            if (i < defaults.size() && isDefault(word)) {
+                Expression given = (Expression) defaults.get(i);
+                value = named ? new org.apache.spark.sql.catalyst.analysis.UnresolvedAlias(given, scala.Option.empty())
+                        : given;
+            }
+            found.add(value);
+        }
+        return found;
+    }
+
+    /** Whether an expression is the bare word DEFAULT. */
+    public static boolean isDefault(Object value) {
+        if (!(value instanceof UnresolvedAttribute)) return false;
+        List parts = list(((UnresolvedAttribute) value).nameParts());
+        return parts.size() == 1 && "default".equalsIgnoreCase(parts.get(0).toString());
+    }
+
+    private static boolean startsWith(List parts, List prefix) {
+        if (prefix.isEmpty() || parts.size() <= prefix.size()) return false;
+        for (int i = 0; i < prefix.size(); i++) {
+            if (!prefix.get(i).toString().equalsIgnoreCase(parts.get(i).toString())) return false;
+        }
+        return true;
+    }
+
+    private static List list(scala.collection.Seq items) {
+        return scala.jdk.javaapi.CollectionConverters.asJava(items);
+    }
+
+    private static scala.collection.immutable.Seq seq(List items) {
+        return scala.jdk.javaapi.CollectionConverters.asScala(items).toSeq();
     }
 }

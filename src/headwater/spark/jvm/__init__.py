@@ -12,6 +12,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
@@ -81,6 +83,25 @@ class Jvm:
         """The plan with some of its relations replaced."""
         return self._call("Plans", "replaced", plan, self.list_of(nodes), self.list_of(replacements))
 
+    def without_subqueries(self, condition: Any) -> Any | None:
+        """The parts of a condition that ask no other table; None where there are none."""
+        return self._call("Plans", "withoutSubqueries", condition)
+
+    def qualified(
+        self, expression: Any, alias: str, *, prefix: Sequence[str] = (), columns: Sequence[str] = ()
+    ) -> Any:
+        """An expression whose columns are named by `alias`; see `Plans`."""
+        lowered = self.list_of([name.lower() for name in columns])
+        return self._call("Plans", "qualified", expression, alias, self.list_of(prefix), lowered)
+
+    def with_defaults(self, query: Any, defaults: Sequence[Any]) -> Any:
+        """The rows of an INSERT with the word DEFAULT replaced."""
+        return self._call("Plans", "withDefaults", query, self.list_of(defaults))
+
+    def is_default(self, expression: Any) -> bool:
+        """Whether an expression is the bare word DEFAULT."""
+        return bool(self._call("Plans", "isDefault", expression))
+
     def list_of(self, items: Sequence[Any]) -> Any:
         """A Java list."""
         made = self._jvm.java.util.ArrayList()
@@ -89,7 +110,16 @@ class Jvm:
         return made
 
     def _call(self, class_name: str, method: str, *arguments: Any) -> Any:
-        return self._classes[class_name, method].invoke(None, self.list_of(arguments).toArray())
+        try:
+            return self._classes[class_name, method].invoke(None, self.list_of(arguments).toArray())
+        except Py4JJavaError as error:
+            cause = error.java_exception.getCause()
+            if cause is None:
+                raise
+            known = convert_exception(cause)
+            if isinstance(known, UnknownException):
+                raise
+            raise known from None  # the error of Spark's own, as it shows its others
 
 
 class _Function:

@@ -13,13 +13,19 @@ from headwater.lake.model import Table
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.literals import name_sql
 from headwater.spark.writing.conforming import fit
+from headwater.typedefs import TableName
 
 Value = SparkColumn | str | int | float | bool | None
 """A text is an expression in Spark's SQL, anything else a constant."""
 
 
 def fitted(
-    tx: Transaction, name: str, rows: DataFrame, *, merge_schema: bool = False, defaults: bool = False
+    tx: Transaction,
+    name: TableName | str,
+    rows: DataFrame,
+    *,
+    merge_schema: bool = False,
+    defaults: bool = False,
 ) -> Table:
     """The table, changed so that the rows fit if that is allowed."""
     found = fit(rows, tx.state.table(name), merge_schema=merge_schema, defaults=defaults)

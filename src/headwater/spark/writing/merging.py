@@ -27,6 +27,7 @@ from headwater.spark.writing.native import ROW_ID
 from headwater.spark.writing.row_level import PLACE
 from headwater.spark.writing.rows import FOR_THE_DRIVER, estimated_bytes, row_bytes
 from headwater.spark.writing.transactions import WriteResult
+from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
     from headwater.spark.connector import LakeSpark
@@ -39,7 +40,7 @@ _FROM_SOURCE = "headwater source"
 _NO_CLAUSE = -1
 
 
-def run_merge(session: LakeSpark, tx: Transaction, name: str, merge: Merge) -> WriteResult:
+def run_merge(session: LakeSpark, tx: Transaction, name: TableName | str, merge: Merge) -> WriteResult:
     """Apply a MERGE to a transaction."""
     return _Run(session, tx, name, merge).run()
 
@@ -48,7 +49,7 @@ def run_merge(session: LakeSpark, tx: Transaction, name: str, merge: Merge) -> W
 class _Run:
     session: LakeSpark
     tx: Transaction
-    name: str
+    name: TableName | str
     merge: Merge
 
     def run(self) -> WriteResult:

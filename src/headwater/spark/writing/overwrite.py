@@ -20,6 +20,7 @@ from headwater.spark.writing.located import locate
 from headwater.spark.writing.partitions import folder_name, partition_keys
 from headwater.spark.writing.row_level import PLACE, delete_rows
 from headwater.spark.writing.transactions import WriteResult
+from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
     from headwater.spark.connector import LakeSpark
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
 Values = tuple[str | None, ...]
 
 
-def overwrite_where(session: LakeSpark, tx: Transaction, name: str, rows: DataFrame, where: str) -> int:
+def overwrite_where(
+    session: LakeSpark, tx: Transaction, name: TableName | str, rows: DataFrame, where: str
+) -> int:
     """Remove what the rows are to replace; every one of them must meet the condition too."""
     stray = rows.where(~F.coalesce(F.expr(where), F.lit(False))).limit(1).collect()
     if stray:
@@ -40,7 +43,9 @@ def overwrite_where(session: LakeSpark, tx: Transaction, name: str, rows: DataFr
     return delete_rows(session, tx, name, where)
 
 
-def overwrite_partitions(session: LakeSpark, tx: Transaction, name: str, rows: DataFrame) -> WriteResult:
+def overwrite_partitions(
+    session: LakeSpark, tx: Transaction, name: TableName | str, rows: DataFrame
+) -> WriteResult:
     """Replace the partitions that the rows are of."""
     plan = tx.scan(name)
     table = fitted(tx, name, rows)

@@ -21,6 +21,7 @@ from headwater.spark.writing.conforming import fit, stored_rows
 from headwater.spark.writing.located import locate, located
 from headwater.spark.writing.native import ROW_ID
 from headwater.spark.writing.rows import FOR_THE_DRIVER, row_bytes
+from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
     from headwater.spark.connector import LakeSpark
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 PLACE = (FILE, POSITION)
 
 
-def delete_rows(session: LakeSpark, tx: Transaction, name: str, where: str | SparkColumn | None) -> int:
+def delete_rows(
+    session: LakeSpark, tx: Transaction, name: TableName | str, where: str | SparkColumn | None
+) -> int:
     """Remove the rows that meet a condition. Returns how many."""
     if where is None:
         count = session.live_rows(tx, name)
@@ -42,7 +45,7 @@ def delete_rows(session: LakeSpark, tx: Transaction, name: str, where: str | Spa
 def update_rows(
     session: LakeSpark,
     tx: Transaction,
-    name: str,
+    name: TableName | str,
     where: str | SparkColumn | None,
     values: Mapping[str, SparkColumn],
 ) -> int:
