@@ -112,7 +112,7 @@ STORIES = {
         CREATE SCHEMA "odd schema";
         CREATE TABLE "odd schema"."t ""q x" ("a b" INTEGER, "select" VARCHAR, day DATE);
         ALTER TABLE "odd schema"."t ""q x" SET PARTITIONED BY (day, "select");
-        INSERT INTO "odd schema"."t ""q x" 
+        INSERT INTO "odd schema"."t ""q x"
             SELECT i, 'v/' || (i % 3), DATE '2024-01-01' + (i % 2)::INTEGER FROM range(60) r(i);
         INSERT INTO "odd schema"."t ""q x" VALUES (1, NULL, NULL);
         INSERT INTO "odd schema"."t ""q x" SELECT 7, NULL, NULL FROM range(20);
@@ -186,7 +186,8 @@ def test_types_that_spark_lacks_take_the_forms_that_are_documented(session: Lake
     con.execute("CREATE TABLE t (h HUGEINT, i INTERVAL, n TIMESTAMP_NS, z TIMETZ)")
     con.execute(
         "INSERT INTO t SELECT -170141183460469231731687303715884::HUGEINT, "
-        "INTERVAL '14 months 3 days 4.5 seconds', TIMESTAMP_NS '2024-01-01 00:00:00.123456789', TIMETZ '12:00:00+02' FROM range(12)"
+        "INTERVAL '14 months 3 days 4.5 seconds', TIMESTAMP_NS '2024-01-01 00:00:00.123456789', "
+        "TIMETZ '12:00:00+02' FROM range(12)"
     )
     row = session.table("t").df().first()
     assert row is not None
