@@ -389,3 +389,19 @@ def test_floats_that_became_doubles_are_still_found(lake: Lake) -> None:
     assert lake.read("t", where="f > 1.1000000001").num_rows == 20
     assert lake.read("t", where="f = 1.1").num_rows == 0
     assert lake.read("t", 1, where="f = 1.1::FLOAT").num_rows == 20
+
+
+def test_duckdb_finds_the_nan_of_a_file_that_is_ours(lake):
+    kinds = pa.schema([("x", pa.float64()), ("l", pa.list_(pa.float32()))])
+    nan = float("nan")
+    rows = pa.table({"x": [1.0, nan, None] * 10, "l": [[nan, 2.0], [], None] * 10}, kinds)
+    with lake.transaction() as tx:
+        tx.create_table("t", kinds)
+        tx.append("t", rows)
+    con = duck(lake.dsn)
+    # NaN is greater than every number.
+    assert con.execute("SELECT count(*) FROM t WHERE x > 100").fetchone() == (10,)
+    assert con.execute("SELECT count(*) FROM t WHERE x < 1").fetchone() == (0,)
+    assert con.execute("SELECT count(*) FROM t WHERE x = 1").fetchone() == (10,)
+    assert con.execute("SELECT count(*), min(x) FROM t WHERE x IS NOT NULL").fetchone() == (20, 1.0)
+    con.close()

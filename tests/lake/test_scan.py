@@ -246,8 +246,9 @@ def _check_if_accepted(world: World, table: str, where: str) -> None:
 @settings(max_examples=40, deadline=None)
 @given(table=tables, where=conditions)
 def test_a_pruned_read_is_what_duckdb_reads(world, table, where):
-    # DuckDB takes the statistics of a FLOAT column that became DOUBLE at their word, and misses rows.
-    assume("f" not in where.replace("'inf'", "").replace("infinity", "") or table != "plain")
+    # DuckDB takes the statistics of FLOAT columns at their word, where the few digits of their text are not
+    # the number itself (f = '-1e30', and all that became DOUBLE), and misses rows.
+    assume("f" not in where.replace("'inf'", "").replace("infinity", ""))
     try:
         expected = world.duck.execute(f"SELECT rowid FROM {table} WHERE {where} ORDER BY 1").fetchall()
     except duckdb.Error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
@@ -78,16 +78,24 @@ def write_parquet(
     *,
     row_group_rows: int = ROW_GROUP_ROWS,
     compression_level: int | None = None,
+    without_statistics: Collection[str] = (),
 ) -> ParquetSummary:
     """Write a table, or a stream of record batches, with the field ids that `schema` names.
 
     `data` must already have the types of `schema`; names, ids and nullability are taken from `schema`.
-    An open sink stays open: who opened it decides what becomes of the file.
+    An open sink stays open: who opened it decides what becomes of the file. Columns named in
+    `without_statistics` get none.
     """
     if isinstance(sink, str | Path):
         with pa.OSFile(str(sink), "wb") as file:
             return write_parquet(
-                file, data, schema, codec, row_group_rows=row_group_rows, compression_level=compression_level
+                file,
+                data,
+                schema,
+                codec,
+                row_group_rows=row_group_rows,
+                compression_level=compression_level,
+                without_statistics=without_statistics,
             )
     schema = _stored_schema(schema)
     start = sink.tell()
@@ -99,6 +107,7 @@ def write_parquet(
         compression=(codec or Codec(DEFAULT_CODEC)).name,
         compression_level=compression_level,
         use_dictionary=_dictionary_columns(first),
+        write_statistics=_described_columns(schema, without_statistics),
         # DuckDB writes small decimals as integers; a file of ours should look the same to other readers.
         store_decimal_as_integer=True,
         # The Arrow schema would only repeat in every file what types and field ids already say.
@@ -139,6 +148,13 @@ def _dictionary_columns(table: pa.Table) -> Any:
         elif not pa.types.is_boolean(field.type) and _repeats(column.slice(0, _SAMPLE_ROWS)):
             chosen.append(field.name)
     return chosen or False
+
+
+def _described_columns(schema: pa.Schema, without: Collection[str]) -> Any:
+    if not without:
+        return True
+    kept = [field for field in schema if field.name not in without]
+    return [path for field in kept for path in _leaf_paths(field.name, field.type)] or False
 
 
 def _repeats(sample: Any) -> bool:

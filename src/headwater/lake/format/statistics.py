@@ -9,7 +9,7 @@ The footers of others are taken at what they say (`footer_floats` has what Spark
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Context, Decimal
 from functools import partial
@@ -37,7 +37,8 @@ from headwater.typedefs import ColumnId
 
 __all__ = [
     "LeafPlace", "MergedStats", "TableColumnStats", "file_statistics", "leaf_arrays", "leaves",
-    "long_string_bounds", "merge_table_stats", "missing_counts", "nan_columns", "row_statistics",
+    "long_string_bounds", "merge_table_stats", "missing_counts", "nan_bounds", "nan_columns",
+    "row_statistics",
 ]  # fmt: skip
 
 #: A leaf, the first of a file's columns that hold it, and their number.
@@ -236,14 +237,35 @@ def nan_columns(table: pa.Table, columns: Sequence[Column]) -> dict[ColumnId, bo
     return found
 
 
-def missing_counts(table: pa.Table, columns: Sequence[Column]) -> dict[ColumnId, tuple[int, int]]:
-    """Values and NULLs of the leaves for which DuckDB writes no statistics: variants, intervals, timetz.
+def nan_bounds(
+    table: pa.Table, columns: Sequence[Column], nan: Mapping[ColumnId, bool]
+) -> dict[ColumnId, tuple[str | None, str | None]]:
+    """Bounds of the float columns that hold a NaN, among their other values."""
+    found = {}
+    for top, data in zip(columns, table.columns, strict=True):
+        if not any(nan.get(leaf.id) for leaf in top.walk()):
+            continue
+        for column, array in leaf_arrays(pa.table([data], names=["v"]), [top]):
+            if column.type in FLOATS:
+                numbers = array.filter(pc.invert(pc.is_nan(array)))
+                low, high = _min_max(numbers, column)
+                found[column.id] = (stat_text(low, column.type), stat_text(high, column.type, upper=True))
+    return found
+
+
+def missing_counts(
+    table: pa.Table, columns: Sequence[Column], undescribed: Collection[str] = ()
+) -> dict[ColumnId, tuple[int, int]]:
+    """Values and NULLs of the leaves for which there are no statistics in the file.
+
+    DuckDB writes none for variants, intervals, timetz; `undescribed` names further columns.
 
     Counted as Parquet counts: a list or map that is empty or NULL has a NULL of its own in every leaf.
     """
     found = {}
     for column, data in zip(columns, table.columns, strict=True):
-        if not any(leaf.type in ("variant", "interval", "timetz") for leaf in leaves([column])):
+        unknown = any(leaf.type in ("variant", "interval", "timetz") for leaf in leaves([column]))
+        if not unknown and column.name not in undescribed:
             continue
         empty = _empty_lists(column, data.combine_chunks()) if column.is_nested else 0
         for leaf, array in leaf_arrays(pa.table([data], names=["v"]), [column]):

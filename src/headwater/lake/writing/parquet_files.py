@@ -9,7 +9,13 @@ import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError
 from headwater.lake.format.file_columns import check_writable, codec_columns, needs_duckdb
-from headwater.lake.format.statistics import file_statistics, long_string_bounds, missing_counts, nan_columns
+from headwater.lake.format.statistics import (
+    file_statistics,
+    long_string_bounds,
+    missing_counts,
+    nan_bounds,
+    nan_columns,
+)
 from headwater.lake.model import Column, ColumnStats
 from headwater.storage.duckdb_codec import encrypted_footer, new_key, write_with_duckdb
 from headwater.storage.parquet import Codec, read_footer, write_parquet
@@ -46,6 +52,10 @@ def write_file(
 ) -> Written:
     """Store rows as one Parquet file and check what is there before anybody relies on it."""
     check_writable(data, columns)
+    own = data.select(list(range(len(columns))))  # without embedded row ids
+    nan = nan_columns(own, columns)
+    # DuckDB orders NaN after every number, and would skip row groups by bounds that leave it out.
+    undescribed = [c.name for c in columns if any(nan.get(inner.id) for inner in c.walk())]
     key = new_key() if form.encrypted else None
     if key is not None or needs_duckdb(columns):
         summary = write_with_duckdb(
@@ -67,19 +77,19 @@ def write_file(
                 form.codec,
                 row_group_rows=form.row_group_rows,
                 compression_level=form.compression_level,
+                without_statistics=undescribed,
             )
     footer = _stored_footer(store, location, summary.file_size, key)
     if footer.num_rows != data.num_rows:
         raise CorruptFileError(
             f"{location} holds {footer.num_rows} rows, but {data.num_rows} were written.", location=location
         )
-    own = data.select(list(range(len(columns))))  # without embedded row ids
     stats = file_statistics(
         footer,
         columns,
-        contains_nan=nan_columns(own, columns),
-        bounds=long_string_bounds(own, columns, footer),
-        counts=missing_counts(own, columns),
+        contains_nan=nan,
+        bounds={**long_string_bounds(own, columns, footer), **nan_bounds(own, columns, nan)},
+        counts=missing_counts(own, columns, undescribed),
     )
     return Written(summary.file_size, summary.footer_size, stats, key)
 
