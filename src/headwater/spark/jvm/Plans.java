@@ -13,11 +13,19 @@ import org.apache.spark.sql.catalyst.analysis.UnresolvedRelation;
 import org.apache.spark.sql.catalyst.analysis.UnresolvedTableValuedFunction;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
+import org.apache.spark.sql.catalyst.expressions.Cast;
+import org.apache.spark.sql.catalyst.expressions.ConcatWs;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
+import org.apache.spark.sql.catalyst.expressions.SubtractDates;
+import org.apache.spark.sql.catalyst.expressions.SubtractTimestamps;
+import org.apache.spark.sql.catalyst.expressions.TruncTimestamp;
 import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.types.*;
 import scala.runtime.AbstractPartialFunction;
 
 /** Finding the tables that a parsed statement names, and putting plans in their places. */
@@ -123,7 +131,7 @@ public class Plans {
         for (int i = 0; i < values.size(); i++) {
             Object value = values.get(i);
             Object word = value instanceof Alias ? ((Alias) value).child() : value;
-            if (i < defaults.size() && isDefault(word)) {
+            if (i < defaults.size() && defaults.get(i) != null && isDefault(word)) {
                 Expression given = (Expression) defaults.get(i);
                 value = named ? new org.apache.spark.sql.catalyst.analysis.UnresolvedAlias(given, scala.Option.empty())
                         : given;
@@ -138,6 +146,59 @@ public class Plans {
         if (!(value instanceof UnresolvedAttribute)) return false;
         List parts = list(((UnresolvedAttribute) value).nameParts());
         return parts.size() == 1 && "default".equalsIgnoreCase(parts.get(0).toString());
+    }
+
+    /**
+     * Expressions of a view's own plan that DuckDB computes otherwise: what depends on types and so cannot be seen in
+     * the view's text. Tables and other views, which bear the lake's name, are not looked into.
+     */
+    public static List computedOtherwise(LogicalPlan plan) {
+        List found = new ArrayList();
+        lookFor(plan, found);
+        return found;
+    }
+
+    private static void lookFor(LogicalPlan plan, final List found) {
+        if (plan instanceof SubqueryAlias) {
+            List qualifier = list(((SubqueryAlias) plan).identifier().qualifier());
+            if (!qualifier.isEmpty()) return;
+        }
+        java.util.Iterator expressions = list(plan.expressions()).iterator();
+        while (expressions.hasNext()) {
+            ((Expression) expressions.next()).foreach(new scala.runtime.AbstractFunction1() {
+                public Object apply(Object node) {
+                    if (isOtherwise(node)) found.add(((Expression) node).sql());
+                    if (node instanceof PlanExpression) lookFor((LogicalPlan) ((PlanExpression) node).plan(), found);
+                    return scala.runtime.BoxedUnit.UNIT;
+                }
+            });
+        }
+        java.util.Iterator children = list(plan.children()).iterator();
+        while (children.hasNext()) lookFor((LogicalPlan) children.next(), found);
+    }
+
+    private static boolean isOtherwise(Object node) {
+        if (node instanceof SubtractDates || node instanceof SubtractTimestamps) return true;
+        if (node instanceof TruncTimestamp) {
+            Expression moment = ((TruncTimestamp) node).timestamp();
+            return !(moment instanceof Cast) || ((Cast) moment).child().dataType() instanceof StringType;
+        }
+        if (node instanceof ConcatWs) {
+            java.util.Iterator parts = list(((ConcatWs) node).children()).iterator();
+            while (parts.hasNext()) if (((Expression) parts.next()).dataType() instanceof ArrayType) return true;
+            return false;
+        }
+        if (!(node instanceof Cast)) return false;
+        DataType from = ((Cast) node).child().dataType();
+        DataType to = ((Cast) node).dataType();
+        if (to instanceof IntegralType) return from instanceof FractionalType || from instanceof TimestampType;
+        if (to instanceof StringType) {
+            return from instanceof FloatType || from instanceof DoubleType || from instanceof TimestampType
+                    || from instanceof BinaryType || from instanceof ArrayType || from instanceof StructType
+                    || from instanceof MapType;
+        }
+        if (to instanceof DecimalType) return from instanceof FloatType || from instanceof DoubleType;
+        return to instanceof BooleanType && from instanceof StringType;
     }
 
     private static boolean startsWith(List parts, List prefix) {

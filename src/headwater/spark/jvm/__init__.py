@@ -102,6 +102,10 @@ class Jvm:
         """Whether an expression is the bare word DEFAULT."""
         return bool(self._call("Plans", "isDefault", expression))
 
+    def computed_otherwise(self, plan: Any) -> list[str]:
+        """Expressions of an analysed view that DuckDB computes otherwise, as SQL; see `Plans`."""
+        return [str(text) for text in self._call("Plans", "computedOtherwise", plan)]
+
     def list_of(self, items: Sequence[Any]) -> Any:
         """A Java list."""
         made = self._jvm.java.util.ArrayList()
