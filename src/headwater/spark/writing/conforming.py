@@ -56,10 +56,12 @@ def fit(frame: DataFrame, table: Table, *, merge_schema: bool = False, defaults:
     result.new = list(columns_of(st.StructType(extra)))
     for column in table.columns:
         source = given.get(column.name.lower())
-        if source is None or can_store(frame, source.dataType, spark_type(column)):
+        if source is None or source.dataType == spark_type(column):
             continue
         wanted = _wider(source, column) if merge_schema else None
         if wanted is None:
+            if can_store(frame, source.dataType, spark_type(column)):
+                continue
             raise InvalidInputError(
                 f"Column {column.name!r} of table {table.name} is {spark_type(column).simpleString()}, "
                 f"and the rows have {source.dataType.simpleString()}.",
