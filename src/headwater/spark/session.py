@@ -53,19 +53,16 @@ _MIB = 1 << 20
 
 def open_session(settings: SparkSettings) -> SparkSession:
     """The session that the settings describe; the one this process has already, if it has one."""
+    _refuse(settings.conf)
     active = SparkSession.getActiveSession() or _default_session()
     if active is not None:
         return attach_session(active)
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        # Under spark-submit, which has said where to run and how.
+        submitted = SparkSession.builder.config(map={**REQUIRED, **settings.conf})
+        return (submitted.master(settings.master) if settings.master else submitted).getOrCreate()
     master = settings.master or os.environ.get("SPARK_MASTER") or "local[*]"
     conf = {**_DEFAULTS, **_for_master(master), **REQUIRED, **settings.conf}
-    for name, value in settings.conf.items():
-        if REQUIRED.get(name, value) == value:
-            continue
-        raise SettingsError(
-            f"`spark.conf` sets {name} to {value!r}; Headwater needs {REQUIRED[name]!r}.",
-            hint="Leave it out.",
-            setting=f"spark.conf.{name}",
-        )
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     spark_conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(conf.items()))
     try:
@@ -78,6 +75,18 @@ def open_session(settings: SparkSettings) -> SparkSession:
             detail=str(error).splitlines()[0],
             hint="It needs Java 17 or newer (JAVA_HOME): run `headwater doctor`.",
         ) from error
+
+
+def _refuse(conf: Mapping[str, str]) -> None:
+    """Raise for settings that would make results wrong."""
+    for name, value in conf.items():
+        if REQUIRED.get(name, value) == value:
+            continue
+        raise SettingsError(
+            f"`spark.conf` sets {name} to {value!r}; Headwater needs {REQUIRED[name]!r}.",
+            hint="Leave it out.",
+            setting=f"spark.conf.{name}",
+        )
 
 
 def attach_session(spark: SparkSession) -> SparkSession:
