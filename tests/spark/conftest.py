@@ -8,13 +8,17 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from headwater.lake.embedded import EmbeddedServer
 from headwater.settings.model import SparkSettings
 from headwater.spark.session import open_session
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A session with two threads, or on the master that HEADWATER_TEST_MASTER names."""
+def spark(pg_server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with two threads, or on the master that HEADWATER_TEST_MASTER names.
+
+    It ends before the PostgreSQL of the tests, which does not stop while Spark's workers are connected to it.
+    """
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     session = open_session(
         SparkSettings(

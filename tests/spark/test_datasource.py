@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
+import re
 import struct
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +16,23 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
+from headwater.errors import HeadwaterError, InvalidInputError
+from headwater.lake.embedded import open_server
 from headwater.lake.format.types import arrow_field
 from headwater.lake.lake import Lake
 from headwater.spark.datasource.batch_write import TableWriter
-from headwater.spark.datasource.options import SourceOptions
+from headwater.spark.datasource.options import NAMES, SourceOptions
 from headwater.spark.types import to_spark
 from headwater.storage.options import StorageOptions
 from pyspark_ducklake import DefaultSource
@@ -225,14 +240,13 @@ def test_without_options_it_is_the_lake_of_the_settings(
         ({"dbtable": "other"}, "Several tables are named"),
     ],
 )
-def test_what_is_wrong_is_said(
-    spark: SparkSession, lake: Lake, options: dict[str, str], message: str
-) -> None:
+def test_what_is_wrong_is_said(lake: Lake, options: dict[str, str], message: str) -> None:
     with lake.transaction() as tx:
         tx.create_table("t", pa.schema([("a", pa.int32())]))
 
-    with pytest.raises(PySparkException, match=message):
-        read(spark, lake, "t", **options).collect()
+    with pytest.raises(HeadwaterError, match=message):
+        source = DefaultSource({"catalog": lake.dsn, "path": "t", **options})
+        source.reader(source.schema()).partitions()
 
 
 def test_errors_hold_no_secrets(spark: SparkSession, lake: Lake) -> None:
@@ -359,25 +373,37 @@ def test_columns_are_matched_by_name(spark: SparkSession, lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "message"),
+    ("schema", "message"),
     [
-        ("SELECT 'text' AS a", "the rows have text"),
-        ("SELECT 1 AS a, 2 AS nope", "'nope'"),
-        ("SELECT array(1) AS a", "'a'"),
-        ("SELECT 1 AS b", "NOT NULL"),
-        ("SELECT 5000000000 AS a", "does not fit int32"),
-        ("SELECT CAST(NULL AS int) AS a", "NOT NULL"),
+        ({"a": StringType()}, "the rows have text"),
+        ({"a": IntegerType(), "nope": IntegerType()}, "'nope'"),
+        ({"a": ArrayType(IntegerType())}, "'a'"),
+        ({"a": TimestampType()}, "'a'"),
+        ({"b": LongType()}, "NOT NULL"),
     ],
 )
-def test_rows_that_do_not_fit_leave_nothing_behind(
-    spark: SparkSession, lake: Lake, query: str, message: str
+def test_columns_that_do_not_fit_are_refused_at_once(
+    lake: Lake, schema: dict[str, DataType], message: str
 ) -> None:
+    with duck(lake.dsn) as db:
+        db.execute("CREATE TABLE t (a INTEGER NOT NULL, b BIGINT)")
+
+    with pytest.raises(InvalidInputError, match=message):
+        fields = [StructField(name, kind) for name, kind in schema.items()]
+        DefaultSource({"catalog": lake.dsn, "path": "t"}).writer(StructType(fields), overwrite=False)
+
+
+def test_values_that_do_not_fit_leave_nothing_behind(spark: SparkSession, lake: Lake) -> None:
     with duck(lake.dsn) as db:
         db.execute("CREATE TABLE t (a INTEGER NOT NULL, b BIGINT)")
     before = lake.snapshot().id
 
-    with pytest.raises(PySparkException, match=message):
-        write(spark.sql(query), lake, "t")
+    for query, message in (
+        ("SELECT id + 2147480000 AS a FROM range(9000)", "does not fit int32"),
+        ("SELECT CAST(NULL AS int) AS a", "NOT NULL"),
+    ):
+        with pytest.raises(PySparkException, match=message):
+            write(spark.sql(query), lake, "t")
 
     assert lake.snapshot().id == before
     assert stored_files(lake) == []
@@ -437,3 +463,31 @@ def test_a_conflict_is_tried_again_with_the_files_that_are_there(lake: Lake) -> 
 
     assert len(tries) == 2
     assert lake.read("t").num_rows == 20_000
+
+
+# -- the guide -----------------------------------------------------------------------------------------------
+
+
+def test_the_guide_prints_what_it_says_with_nothing_set_up(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/datasource.md").read_text()
+    program, expected = (
+        re.findall(rf"^```{kind}\n(.*?)^```$", text, re.M | re.S)[0] for kind in ("python", "text")
+    )
+    environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+
+    run = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert run.stdout == expected
+    # Spark ends its workers by a signal, and they leave the server to whoever opens it next.
+    assert open_server(tmp_path / ".headwater" / "postgres").stop_if_unused()
+
+
+def test_the_guide_names_every_option() -> None:
+    text = (Path(__file__).parents[2] / "docs/datasource.md").read_text()
+
+    assert [
+        name for name in NAMES if f"`{name}`" not in text and name not in ("path", "checkpointLocation")
+    ] == []

@@ -14,11 +14,12 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from pyspark.sql.types import LongType, StructField, StructType
 
-from headwater.errors import HeadwaterError, InvalidInputError, NotFoundError, SnapshotError
+from headwater.errors import HeadwaterError, InvalidInputError, NotFoundError, SettingsError, SnapshotError
 from headwater.lake.lake import Lake
 from pyspark_ducklake import DefaultSource
 from tests.support import duck
@@ -481,3 +482,32 @@ def test_the_change_feed_in_batch(spark: SparkSession, numbers: Lake) -> None:
     counts = everything.groupBy("_change_type").count().collect()
     assert {row[0]: row[1] for row in counts} == {"insert": 61, "delete": 20}
     assert sorted(row.id for row in some.select("id").collect()) == list(range(20, 61))
+
+
+def test_a_batch_without_tasks_is_known_by_the_checkpoint(numbers: Lake, tmp_path: Path) -> None:
+    schema = StructType([StructField("id", LongType())])
+    checkpoint = tmp_path / "checkpoint"
+    checkpoint.mkdir()
+    options = {"catalog": numbers.dsn, "path": "t", "checkpointLocation": f"file:{checkpoint}"}
+    with pytest.raises(SettingsError, match="txnAppId"):
+        DefaultSource(options).streamWriter(schema, overwrite=True).commit([], batchId=3)
+
+    (checkpoint / "metadata").write_text('{"id":"4f7c"}')
+    for _ in range(2):
+        DefaultSource(options).streamWriter(schema, overwrite=True).commit([], batchId=3)
+        assert numbers.read("t").num_rows == 0
+        assert numbers.snapshot().id == 6
+
+
+def test_rows_flushed_while_they_are_read_are_read_once(numbers: Lake) -> None:
+    source = DefaultSource({"catalog": numbers.dsn, "path": "t"})
+    reader = source.reader(source.schema())
+    stream = Stream(numbers)
+    begin = _json(stream.reader.initialOffset())
+    end = _json(stream.reader.latestOffset(begin, ReadAllAvailable()))
+
+    for one, tasks in ((reader, reader.partitions()), (stream.reader, stream.reader.partitions(begin, end))):
+        with numbers.transaction() as tx:
+            tx.flush_inlined("t")
+        found = [row for task in tasks for batch in one.read(task) for row in batch.to_pylist()]  # type: ignore
+        assert ids(found) == list(range(61))

@@ -27,7 +27,7 @@ NAMES = (
     "mergeSchema", "overwriteSchema", "replaceWhere", "partitionOverwriteMode", "partitionedBy",
     "userMetadata", "txnAppId", "txnVersion",
     "maxFilesPerTrigger", "maxBytesPerTrigger", "ignoreDeletes", "ignoreChanges", "skipChangeCommits",
-    "failOnDataLoss", "checkpointLocation", "queryId",
+    "failOnDataLoss", "checkpointLocation",
 )  # fmt: skip
 _KNOWN = {name.lower(): name for name in NAMES}
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}

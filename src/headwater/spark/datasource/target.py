@@ -127,10 +127,14 @@ def _refuse_text(kind: st.DataType, column: Column, path: str) -> None:
 
 
 def same_layout(staged: Table, now: Table) -> bool:
-    """Whether files stored for one fit the other: the same columns by id and type, in the same folder."""
+    """Whether files stored for one fit the other: columns by id and type, partitioning, the table itself."""
 
-    def layout(table: Table) -> list[tuple[int, str, bool]]:
-        return [(c.id, c.type, c.nulls_allowed) for top in table.columns for c in top.walk()]
+    def layout(table: Table) -> tuple[object, ...]:
+        spec = table.partition if table.partition and table.partition.fields else None
+        # What is new has provisional numbers, which differ between transactions.
+        number = spec.id if spec is not None and table.id >= 0 else None
+        columns = [(c.id, c.type, c.nulls_allowed) for top in table.columns for c in top.walk()]
+        return columns, spec.fields if spec else None, number
 
     same_table = staged.id == now.id if staged.id >= 0 else now.id < 0
     return same_table and layout(staged) == layout(now)
