@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [--only NAME] [--quick] [--output json]`."""
+"""Run the benchmarks: `python -m benchmarks [--only NAME] [--quick] [--scale 0.1] [--output json]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import bulk_append, lone_writer, rows, scan_planning, single_row_appends
+from benchmarks import (
+    bulk_append,
+    lone_writer,
+    rows,
+    scan_planning,
+    single_row_appends,
+    spark_append,
+    spark_deletes,
+    spark_merge,
+    spark_pruning,
+    spark_tpch,
+)
 from benchmarks.environment import Environment, environment
 from benchmarks.measure import Result
 
@@ -22,20 +33,33 @@ BENCHMARKS: dict[str, Callable[[Environment], Iterator[Result]]] = {
     "lone_writer": lone_writer.run,
     "rows": rows.run,
 }
+#: Their data is as large as a scale says.
+SPARK_BENCHMARKS: dict[str, Callable[[Environment, float], Iterator[Result]]] = {
+    "spark_pruning": spark_pruning.run,
+    "spark_deletes": spark_deletes.run,
+    "spark_append": spark_append.run,
+    "spark_merge": spark_merge.run,
+    "spark_tpch": spark_tpch.run,
+}
+#: What is enough to see that they run.
+QUICK_SCALE = 0.02
 
 
 def main(arguments: list[str] | None = None) -> int:
     """0 if every target is met, 1 if one is missed."""
+    names = [*BENCHMARKS, *SPARK_BENCHMARKS]
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
-    parser.add_argument("--only", action="append", choices=sorted(BENCHMARKS), metavar="NAME")
+    parser.add_argument("--only", action="append", choices=names, metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that everything runs")
+    parser.add_argument("--scale", type=float, help="size of the Spark benchmarks' data; targets are for 1")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args(arguments)
+    scale = options.scale or (QUICK_SCALE if options.quick else 1.0)
     results: list[Result] = []
     with environment(quick=options.quick) as place:
-        for name in options.only or BENCHMARKS:
+        for name in options.only or names:
             print(f"{name} …", file=sys.stderr, flush=True)
-            results += BENCHMARKS[name](place)
+            results += BENCHMARKS[name](place) if name in BENCHMARKS else SPARK_BENCHMARKS[name](place, scale)
     if options.output == "json":
         print(json.dumps([result.as_dict() for result in results], indent=2))
     else:
