@@ -106,7 +106,7 @@ class Relations:
         if place not in self.known:
             view = self.state(at).find_view(name)
             if view is not None:
-                frame, own = self._view(view, at), view.name
+                frame, own = self.view(view, at), view.name
             else:
                 plan = self.session.lake.scan(name, at)
                 frame, own = self.session.reader.read(plan).frame, plan.table.name
@@ -171,7 +171,8 @@ class Relations:
 
     # -- views --------------------------------------------------------------------------------------
 
-    def _view(self, view: View, at: SnapshotId) -> DataFrame:
+    def view(self, view: View, at: SnapshotId) -> DataFrame:
+        """The rows of a view: its text in Spark's SQL, over the lake as it is at a snapshot."""
         if view.name in self.views:
             raise UnsupportedError(f"View {view.name} is defined by itself.", view=str(view.name))
         inside = replace(self, at=at, schema=view.name.schema, views=(*self.views, view.name))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 
 from headwater.algebra.views import statement_count
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.lake.lake import At
 from headwater.spark.sql.catalyst import Catalyst, kind_of, parts_of
-from headwater.spark.sql.names import lake_name, not_there
+from headwater.spark.sql.names import has, lake_name, not_there
 from headwater.spark.sql.relations import Relations
 from headwater.spark.writing.transactions import Note
 
@@ -64,8 +64,13 @@ def run_sql(session: LakeSpark, text: str, *, at: At = None, note: Note | None =
         raise
     statement = Statement(session, catalyst, text, plan, at, note or Note())
     handler = handlers().get(kind_of(_command(plan)))
+    if at is not None and handler is not None and not kind_of(plan).startswith(_READING):
+        raise InvalidInputError("Only what reads can read an older snapshot (at=…).")
     done = None if handler is None else handler(statement)
-    return done if done is not None else _by_spark(statement)
+    if done is not None:
+        return done
+    _refuse_unsupported(statement)
+    return _by_spark(statement)
 
 
 def frame_of(relations: Relations, plan: Any) -> DataFrame:
@@ -77,16 +82,71 @@ def frame_of(relations: Relations, plan: Any) -> DataFrame:
         raise _explained(error, relations, resolved) from error
 
 
+@cache
 def handlers() -> Mapping[str, Handler]:
     """Who runs which statement, by the class of its plan."""
-    from headwater.spark.sql import changing, inserting, merging
+    from headwater.spark.sql import altering, changing, creating, inserting, merging, showing, viewing
 
     return {
         "InsertIntoStatement": inserting.insert,
         "DeleteFromTable": changing.delete,
         "UpdateTable": changing.update,
         "MergeIntoTable": merging.merge,
+        "TruncateTable": creating.truncate,
+        "CreateNamespace": creating.create_schema,
+        "DropNamespace": creating.drop_schema,
+        "CreateTable": creating.create_table,
+        "ReplaceTable": creating.create_table,
+        "CreateTableAsSelect": creating.create_table_as,
+        "ReplaceTableAsSelect": creating.create_table_as,
+        "DropTable": creating.drop_table,
+        "DropView": creating.drop_view,
+        "AddColumns": altering.altering(altering.add_columns),
+        "RenameColumn": altering.altering(altering.rename_column),
+        "DropColumns": altering.altering(altering.drop_columns),
+        "AlterColumns": altering.altering(altering.alter_columns),
+        "RenameTable": altering.altering(altering.rename),
+        "SetTableProperties": altering.altering(altering.set_properties),
+        "UnsetTableProperties": altering.altering(altering.unset_properties),
+        "CommentOnTable": altering.altering(altering.comment_on),
+        "AlterTableClusterBy": altering.altering(altering.cluster_by),
+        "CreateView": viewing.create_view,
+        "AlterViewAs": viewing.alter_view,
+        "CreateViewCommand": viewing.temporary_view,
+        "ShowNamespacesCommand": showing.show_schemas,
+        "ShowTables": showing.show_tables,
+        "ShowViews": showing.show_views,
+        "ShowColumns": showing.show_columns,
+        "ShowTableProperties": showing.show_properties,
+        "ShowCreateTable": showing.show_create,
+        "DescribeRelation": showing.describe,
+        "DescribeColumn": showing.describe_column,
+        "DescribeQueryCommand": showing.describe_query,
+        "ExplainCommand": showing.explain,
+        "SetCatalogAndNamespace": showing.use,
     }
+
+
+#: Statements that only look, and so can look at the past.
+_READING = ("Show", "Describe", "Explain")
+
+
+def _refuse_unsupported(statement: Statement) -> None:
+    """A command on a table of the lake that nobody here runs would look for the table in Spark's catalog."""
+    plan = statement.plan
+    children = [plan.children().apply(place) for place in range(plan.children().size())]
+    for child in children[:1]:
+        if kind_of(child) not in ("UnresolvedTable", "UnresolvedTableOrView", "UnresolvedView"):
+            continue
+        parts = parts_of(child)
+        name = lake_name(parts)
+        if len(parts) == 1 and statement.catalyst.is_temporary(parts[0]):
+            continue
+        if name is not None and has(statement.relations.state(), name):
+            raise UnsupportedError(
+                f"{str(child.commandName()).upper()} is not supported for tables of the lake ({name}).",
+                table=str(name),
+            )
 
 
 def _command(plan: Any) -> Any:
