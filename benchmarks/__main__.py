@@ -59,7 +59,11 @@ def main(arguments: list[str] | None = None) -> int:
     with environment(quick=options.quick) as place:
         for name in options.only or names:
             print(f"{name} …", file=sys.stderr, flush=True)
-            results += BENCHMARKS[name](place) if name in BENCHMARKS else SPARK_BENCHMARKS[name](place, scale)
+            found = BENCHMARKS[name](place) if name in BENCHMARKS else SPARK_BENCHMARKS[name](place, scale)
+            for result in found:
+                # A run takes long: what is known is said at once.
+                print(f"  {result.ratio:.2f}x  {result.name} / {result.against}", file=sys.stderr, flush=True)
+                results.append(result)
     if options.output == "json":
         print(json.dumps([result.as_dict() for result in results], indent=2))
     else:
