@@ -257,6 +257,7 @@ def test_compaction_flushes_and_renames_change_no_batch(lake: Lake, seed: int) -
                         next_id += count
                 case "merge":
                     do("CALL ducklake_merge_adjacent_files('lake')")
+                    do("CALL ducklake_cleanup_old_files('lake', cleanup_all => true)")
                 case "flush":
                     do("CALL ducklake_flush_inlined_data('lake')")
                 case "rewrite":
@@ -339,6 +340,19 @@ def test_another_table_of_the_same_name_is_not_taken_for_it(numbers: Lake) -> No
     stream.restart()
     with pytest.raises(NotFoundError, match="another one"):
         stream.step()
+
+
+def test_a_column_that_hides_the_row_id_hides_no_row(lake: Lake) -> None:
+    with lake.transaction() as tx:
+        tx.create_table("t", pa.schema([("id", pa.int64()), ("rowid", pa.int64())]))
+    stream = None
+    for first in (0, 50, 100):
+        with lake.transaction() as tx:
+            tx.append("t", pa.table({"id": list(range(first, first + 20)), "rowid": [7] * 20}))
+        stream = stream or Stream(lake, maxFilesPerTrigger="1")
+
+    assert stream is not None
+    assert ids(stream.drain()) == [*range(20), *range(50, 70), *range(100, 120)]
 
 
 @pytest.mark.parametrize(
