@@ -117,7 +117,7 @@ class Merge:
         def work(tx: Transaction) -> WriteResult:
             return run_merge(self.table.session, tx, self.table.name, self)
 
-        return in_transaction(self.table.session, work, Note(**note))
+        return in_transaction(self.table.session, work, Note(**note), f"merge into {self.table.name}")
 
     def of(self, case: Case) -> list[Clause]:
         """The clauses about such rows, in their order."""

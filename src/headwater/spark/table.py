@@ -16,6 +16,7 @@ from headwater.lake.lake import At
 from headwater.lake.model import Table
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.changes import changes
+from headwater.spark.explaining import explain_scan
 from headwater.spark.writing.assigning import Value, fitted, value_of
 from headwater.spark.writing.overwrite import overwrite_partitions, overwrite_where
 from headwater.spark.writing.row_level import delete_rows, update_rows
@@ -65,6 +66,19 @@ class LakeTable:
         at = one_of(version, timestamp)
         return self.session.frame(self.name, at, where=where, columns=columns, hidden=hidden)
 
+    def explain(
+        self, version: int | None = None, timestamp: datetime | str | None = None, where: str | None = None
+    ) -> str:
+        """What reading would do: files left after pruning, who reads them and why, deletes, inlined rows.
+
+        >>> print(hw.table("sales.orders").explain(where="id = 7"))  # doctest: +SKIP
+        sales.orders at snapshot 12
+          files: 1 of 40, 3.1 MB
+          pruned by: (id IS NOT NULL AND id = 7)
+          Spark's own reader: 1 files by field id
+        """
+        return explain_scan(self.session, self.name, one_of(version, timestamp), where)
+
     def changes(self, start: At, end: At = None, *, net: bool = False) -> DataFrame:
         """How rows changed from snapshot `start` to `end` (the latest), both included.
 
@@ -87,7 +101,7 @@ class LakeTable:
         def work(tx: Transaction) -> WriteResult:
             return WriteResult(inserted=self._add(tx, rows, merge_schema))
 
-        return in_transaction(self.session, work, Note(**note))
+        return in_transaction(self.session, work, Note(**note), f"append to {self.name}")
 
     def overwrite(
         self,
@@ -116,7 +130,7 @@ class LakeTable:
                 tx.truncate(self.name)
             return WriteResult(inserted=self._add(tx, rows, merge_schema), deleted=deleted)
 
-        return in_transaction(self.session, work, Note(**note))
+        return in_transaction(self.session, work, Note(**note), f"overwrite {self.name}")
 
     def delete(self, where: str | SparkColumn | None = None, **note: Any) -> WriteResult:
         """Remove the rows that meet a condition; all without one."""
@@ -124,7 +138,7 @@ class LakeTable:
         def work(tx: Transaction) -> WriteResult:
             return WriteResult(deleted=delete_rows(self.session, tx, self.name, where))
 
-        return in_transaction(self.session, work, Note(**note))
+        return in_transaction(self.session, work, Note(**note), f"delete from {self.name}")
 
     def update(
         self,
@@ -145,7 +159,7 @@ class LakeTable:
         def work(tx: Transaction) -> WriteResult:
             return WriteResult(updated=update_rows(self.session, tx, self.name, where, values))
 
-        return in_transaction(self.session, work, Note(**note))
+        return in_transaction(self.session, work, Note(**note), f"update {self.name}")
 
     def merge(
         self, source: DataFrame, on: str | SparkColumn, *, target_alias: str = "t", source_alias: str = "s"

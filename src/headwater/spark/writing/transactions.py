@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from headwater.lake.writing.transaction import Transaction
+from headwater.spark.progress import progress
 from headwater.typedefs import SnapshotId
 
 if TYPE_CHECKING:
@@ -36,15 +37,18 @@ class WriteResult:
     """Its `operation_id` had been applied before, so that it did nothing."""
 
 
-def in_transaction(session: LakeSpark, work: Callable[[Transaction], WriteResult], note: Note) -> WriteResult:
-    """Run `work` and commit it."""
+def in_transaction(
+    session: LakeSpark, work: Callable[[Transaction], WriteResult], note: Note, what: str = "write"
+) -> WriteResult:
+    """Run `work` and commit it; where that takes long, a line says how far `what` is."""
     used: list[Transaction] = []
 
     def attempt(tx: Transaction) -> WriteResult:
         used[:] = [tx]
         return WriteResult() if tx.already_applied else work(tx)
 
-    done = session.lake.run(attempt, **asdict(note))
+    with progress(session.spark.sparkContext, what):
+        done = session.lake.run(attempt, **asdict(note))
     (tx,) = used
     if tx.already_applied:
         return WriteResult(tx.snapshot_id, already_applied=True)

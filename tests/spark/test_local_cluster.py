@@ -1,0 +1,34 @@
+"""The same suites with executors that are processes of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SUITES = ("test_read.py", "test_write.py", "test_changes.py")
+
+
+def run_suites(*arguments: str) -> str:
+    environment = {**os.environ, "HEADWATER_TEST_MASTER": "local-cluster[2,1,1024]"}
+    files = [str(ROOT / "tests" / "spark" / name) for name in SUITES]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments, *files]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3000)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.timeout(900)
+def test_executors_of_their_own_read_write_and_merge() -> None:
+    chosen = "every_clause or encrypted or nested or other_writers or (that_of_the_lake and jobs and net)"
+    assert " passed" in run_suites("-k", chosen)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_executors_of_their_own_run_the_whole_suites() -> None:
+    assert " passed" in run_suites("-m", "not slow")
