@@ -58,8 +58,13 @@ _FUNCTIONS: tuple[type[exp.Expr], ...] = (
 _KNOWN = frozenset((*_QUERY, *_VALUES, *_FUNCTIONS))
 #: Parts of a date or time that both count alike.
 _PARTS: dict[str, type[exp.Func]] = {
-    "year": exp.Year, "quarter": exp.Quarter, "month": exp.Month, "day": exp.Day,
-    "hour": exp.Hour, "minute": exp.Minute, "second": exp.Second,
+    "year": exp.Year,
+    "quarter": exp.Quarter,
+    "month": exp.Month,
+    "day": exp.Day,
+    "hour": exp.Hour,
+    "minute": exp.Minute,
+    "second": exp.Second,
 }
 _UNITS = frozenset({"YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND"})
 _FORMAT_CODES = re.compile(r"(?:%[YmdHMS]|[-/:. ])*")
@@ -158,6 +163,10 @@ def _odd(node: exp.Expr) -> bool:
     """Known nodes in a form that is not."""
     arguments = node.args
     match node:
+        case exp.Select():
+            return _star_over_using(node)
+        case exp.Column():  # with the name of a catalog, which is another in every session
+            return bool(arguments.get("catalog"))
         case exp.Join():
             return bool(arguments.get("method") and str(arguments["method"]).upper() in _ODD_JOINS)
         case exp.With():
@@ -204,6 +213,15 @@ def _odd(node: exp.Expr) -> bool:
             return bool(arguments.get("expressions"))
         case _:
             return False
+
+
+def _star_over_using(select: exp.Select) -> bool:
+    """`*` over a join by USING: Spark puts the common columns first, DuckDB leaves them in their places."""
+    stars = any(isinstance(value, exp.Star) or value.is_star for value in select.expressions)
+    joins = select.args.get("joins") or []
+    return stars and any(
+        join.args.get("using") or str(join.args.get("method") or "").upper() == "NATURAL" for join in joins
+    )
 
 
 _ODD_TYPES = frozenset(
@@ -269,6 +287,8 @@ def _from_duckdb(node: exp.Expr) -> exp.Expr:
         case exp.TimestampTrunc() | exp.DateTrunc():
             kind = exp.DataType.build("TIMESTAMPNTZ")
             return exp.Cast(this=node.copy(), to=kind)
+        case exp.Values():
+            return _with_names(node, 0)
         case exp.Log():
             raise UnsupportedError("log() has another base in Spark")
         case _:
@@ -313,6 +333,18 @@ def _in_subquery(node: exp.EQ) -> exp.Expr:
     return exp.In(this=node.this.copy(), query=exp.Subquery(this=inner.copy()))
 
 
+def _with_names(node: exp.Values, first: int) -> exp.Expr:
+    """A list of VALUES whose columns are named: DuckDB calls them col0, col1, …, Spark col1, col2, …"""
+    count = len(node.expressions[0].expressions) if isinstance(node.expressions[0], exp.Tuple) else 1
+    old = node.args.get("alias")
+    given = list(old.args.get("columns") or []) if old is not None else []
+    names = [exp.to_identifier(f"col{first + place}") for place in range(len(given), count)]
+    called = old.this if old is not None and old.this is not None else exp.to_identifier("valueslist")
+    new = node.copy()
+    new.set("alias", exp.TableAlias(this=called.copy(), columns=[*(c.copy() for c in given), *names]))
+    return new
+
+
 def _outputs(tree: exp.Expr) -> Iterator[exp.Select]:
     """The SELECT that names the columns of a query."""
     while not isinstance(tree, exp.Select):
@@ -343,6 +375,8 @@ def _from_spark(node: exp.Expr) -> exp.Expr:
             for part in rest:
                 joined = exp.DPipe(this=joined, expression=_grouped(part), safe=True)
             return exp.Paren(this=joined)
+        case exp.Values():
+            return _with_names(node, 1)
         case _:
             return node
 

@@ -16,6 +16,7 @@ import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Cast;
 import org.apache.spark.sql.catalyst.expressions.ConcatWs;
 import org.apache.spark.sql.catalyst.expressions.Expression;
+import org.apache.spark.sql.catalyst.expressions.IntegralDivide;
 import org.apache.spark.sql.catalyst.expressions.PlanExpression;
 import org.apache.spark.sql.catalyst.expressions.SubqueryExpression$;
 import org.apache.spark.sql.catalyst.expressions.SubtractDates;
@@ -141,6 +142,24 @@ public class Plans {
         return found;
     }
 
+    /** Whether a SELECT list asks EXISTS or IN of another table. */
+    public static boolean asksInProjection(LogicalPlan plan) {
+        final boolean[] found = new boolean[1];
+        plan.foreachWithSubqueries(new scala.runtime.AbstractFunction1() {
+            public Object apply(Object node) {
+                if (node instanceof Project) {
+                    java.util.Iterator values = list(((Project) node).projectList()).iterator();
+                    while (values.hasNext()) {
+                        Expression value = (Expression) values.next();
+                        found[0] |= SubqueryExpression$.MODULE$.hasInOrCorrelatedExistsSubquery(value);
+                    }
+                }
+                return scala.runtime.BoxedUnit.UNIT;
+            }
+        });
+        return found[0];
+    }
+
     /** Whether an expression is the bare word DEFAULT. */
     public static boolean isDefault(Object value) {
         if (!(value instanceof UnresolvedAttribute)) return false;
@@ -188,9 +207,12 @@ public class Plans {
             while (parts.hasNext()) if (((Expression) parts.next()).dataType() instanceof ArrayType) return true;
             return false;
         }
+        if (node instanceof IntegralDivide) return !(((IntegralDivide) node).left().dataType() instanceof IntegralType);
         if (!(node instanceof Cast)) return false;
         DataType from = ((Cast) node).child().dataType();
         DataType to = ((Cast) node).dataType();
+        // A text that is no value of the type is NULL for both, but they do not agree on which texts are.
+        if (from instanceof StringType && "TRY".equals(((Cast) node).evalMode().toString())) return true;
         if (to instanceof IntegralType) return from instanceof FractionalType || from instanceof TimestampType;
         if (to instanceof StringType) {
             return from instanceof FloatType || from instanceof DoubleType || from instanceof TimestampType

@@ -102,6 +102,10 @@ class Jvm:
         """Whether an expression is the bare word DEFAULT."""
         return bool(self._call("Plans", "isDefault", expression))
 
+    def asks_in_projection(self, plan: Any) -> bool:
+        """Whether a SELECT list of an analysed plan asks EXISTS or IN of another table."""
+        return bool(self._call("Plans", "asksInProjection", plan))
+
     def computed_otherwise(self, plan: Any) -> list[str]:
         """Expressions of an analysed view that DuckDB computes otherwise, as SQL; see `Plans`."""
         return [str(text) for text in self._call("Plans", "computedOtherwise", plan)]

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 #: The name by which the lake itself may stand before a schema, as DuckDB's sessions attach it.
 LAKE = "lake"
+#: Spark fails on `SELECT EXISTS (…)` over a union, which a table of the lake with inlined rows is: this rule
+#: would push the question into the union's parts, and columns are pruned without it too.
+_EXCLUDED = "spark.sql.optimizer.excludedRules"
+_PUSH_PROJECTION = "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion"
 
 
 class Catalyst:
@@ -46,7 +50,15 @@ class Catalyst:
     def frame(self, plan: Any) -> DataFrame:
         """The rows that a plan makes; it is analysed now, and a command runs now."""
         dataset = self.jvm.org.apache.spark.sql.classic.Dataset
-        return DataFrame(dataset.ofRows(self._java, plan), self.spark)
+        frame = DataFrame(dataset.ofRows(self._java, plan), self.spark)
+        if self.session.jvm.asks_in_projection(frame._jdf.queryExecution().analyzed()):
+            self._without_rule(_PUSH_PROJECTION)
+        return frame
+
+    def _without_rule(self, rule: str) -> None:
+        excluded = self.spark.conf.get(_EXCLUDED, None) or ""
+        if rule not in excluded:
+            self.spark.conf.set(_EXCLUDED, f"{excluded},{rule}".lstrip(","))
 
     def column(self, expression: Any) -> SparkColumn:
         """An expression as a column."""
@@ -58,7 +70,7 @@ class Catalyst:
 
     def named(self, name: TableName, frame: DataFrame) -> Any:
         """The plan of rows whose columns can be named as those of a table."""
-        plan: Any = frame._jdf.queryExecution().analyzed()  # type: ignore[operator]
+        plan: Any = frame._jdf.queryExecution().analyzed()
         identifier = self.jvm.org.apache.spark.sql.catalyst.AliasIdentifier(
             name.name, self.seq([LAKE, name.schema])
         )

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame
 from headwater.lake.model import Table
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.merge import Action, Case, Clause, Merge
-from headwater.spark.sql.catalyst import items, kind_of, optional, parts_of
+from headwater.spark.sql.catalyst import LAKE, items, kind_of, optional, parts_of
 from headwater.spark.sql.changing import column_name, resolved_for, value_for
+from headwater.spark.sql.names import lake_name
 from headwater.spark.sql.results import written
 from headwater.spark.sql.statement import Statement
 from headwater.spark.sql.targets import Target, relation_of, target_name
@@ -32,12 +33,14 @@ def merge(statement: Statement) -> DataFrame | None:
     name = target_name(statement, relation)
     if name is None:
         return None
-    source_alias = _source_name(plan.sourceTable())
+    source_alias, source_name = _source_name(plan.sourceTable())
 
     def work(tx: Transaction) -> WriteResult:
         resolved = resolved_for(statement, tx, plan)
         source = statement.catalyst.frame(resolved.sourceTable())
-        reading = _Reading(statement, tx.state.table(name), alias or name.name, source_alias, source.columns)
+        reading = _Reading(
+            statement, tx.state.table(name), alias or name.name, source_alias, source_name, source.columns
+        )
         made = Merge(
             statement.session.table(str(name)),
             source,
@@ -53,11 +56,15 @@ def merge(statement: Statement) -> DataFrame | None:
     return written(statement.session.spark, in_transaction(statement.session, work, statement.note))
 
 
-def _source_name(plan: Any) -> str:
+def _source_name(plan: Any) -> tuple[str, TableName | None]:
+    """What the source is called, and the table that it is where it has no other name."""
     relation, alias = relation_of(plan)
     if alias is not None:
-        return alias
-    return parts_of(relation)[-1] if kind_of(relation) == "UnresolvedRelation" else _UNNAMED
+        return alias, None
+    if kind_of(relation) != "UnresolvedRelation":
+        return _UNNAMED, None
+    parts = parts_of(relation)
+    return parts[-1], lake_name(parts)
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,7 @@ class _Reading:
     table: Table
     target: str
     source: str
+    source_name: TableName | None
     source_columns: Sequence[str]
 
     def clauses(self, plan: Any) -> list[Clause]:
@@ -113,7 +121,8 @@ class _Reading:
     def whole(self, expression: Any) -> Any:
         """`schema.table.column` as the alias has it."""
         jvm = self.statement.session.jvm
-        name: TableName = self.table.name
-        for prefix in ([name.schema, name.name], ["lake", name.schema, name.name]):
-            expression = jvm.qualified(expression, self.target, prefix=prefix)
+        for name, alias in ((self.table.name, self.target), (self.source_name, self.source)):
+            if name is not None:
+                for prefix in ([name.schema, name.name], [LAKE, name.schema, name.name]):
+                    expression = jvm.qualified(expression, alias, prefix=prefix)
         return expression

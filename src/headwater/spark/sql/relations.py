@@ -147,13 +147,24 @@ class Relations:
     def _changes_function(self, node: Any) -> Any | None:
         if [str(part).lower() for part in items(node.name())] != ["table_changes"]:
             return None
-        arguments = [self.catalyst.value(argument) for argument in items(node.functionArgs())]
+        arguments = items(node.functionArgs())
         if not 2 <= len(arguments) <= 3:
             raise InvalidInputError(
                 "table_changes takes a table, a first and a last snapshot.",
                 hint="SELECT * FROM table_changes('sales.orders', 3, 7)",
             )
-        return self._changes(*arguments)
+        name, *limits = arguments
+        start, *end = map(self._limit, limits)
+        # Without an end the feed goes as far as everything else in the statement is read.
+        frame = self.session.table(str(self.catalyst.value(name))).changes(start, end[0] if end else self.at)
+        return frame._jdf.queryExecution().analyzed()
+
+    def _limit(self, expression: Any) -> At:
+        """A snapshot's number, or a time."""
+        value = self.catalyst.value(expression)
+        if isinstance(value, int | str):
+            return value
+        return self.moment(expression)
 
     def _changes_clause(self, node: Any) -> Any | None:
         name = self._name(node.relation())
@@ -163,11 +174,6 @@ class Relations:
             f"CHANGES FROM … is not read for tables of the lake ({name}).",
             hint=f"SELECT * FROM table_changes('{name}', first, last)",
         )
-
-    def _changes(self, name: str, start: Any, end: Any = None) -> Any:
-        table: Any = self.session.table(name)
-        frame: DataFrame = table.changes(start, end)
-        return frame._jdf.queryExecution().analyzed()  # type: ignore[operator]
 
     # -- views --------------------------------------------------------------------------------------
 
@@ -189,10 +195,14 @@ class Relations:
         except (AnalysisException, ParseException) as error:
             raise _unreadable(view, str(error).strip().splitlines()[0]) from error
         if view.dialect.lower() != "spark":
-            otherwise = self.session.jvm.computed_otherwise(frame._jdf.queryExecution().analyzed())  # type: ignore[operator]
+            otherwise = self.session.jvm.computed_otherwise(frame._jdf.queryExecution().analyzed())
             if otherwise:
                 raise _unreadable(view, f"Spark computes {otherwise[0]!r} otherwise than DuckDB")
-        return _renamed(frame, view)
+        renamed = _renamed(frame, view)
+        seen = [name.lower() for name in renamed.columns]
+        if len(set(seen)) < len(seen):
+            raise _unreadable(view, "it has two columns of one name, which DuckDB renames")
+        return renamed
 
 
 def column_names(text: str) -> list[str]:

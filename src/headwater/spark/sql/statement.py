@@ -113,6 +113,7 @@ def handlers() -> Mapping[str, Handler]:
         "CreateView": viewing.create_view,
         "AlterViewAs": viewing.alter_view,
         "CreateViewCommand": viewing.temporary_view,
+        "CacheTableAsSelect": viewing.cached,
         "ShowNamespacesCommand": showing.show_schemas,
         "ShowTables": showing.show_tables,
         "ShowViews": showing.show_views,

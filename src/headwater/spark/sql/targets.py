@@ -67,7 +67,7 @@ class Target(LakeSpark):
         self._condition = condition
 
     def target(
-        self, tx: Transaction, name: str, where: str | SparkColumn | None, wanted: Collection[str]
+        self, tx: Transaction, name: TableName | str, where: str | SparkColumn | None, wanted: Collection[str]
     ) -> tuple[ScanPlan, DataFrame]:
         """The rows of the table, pruned but not filtered, under the names the statement has for them."""
         table = tx.state.table(name)

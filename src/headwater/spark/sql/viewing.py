@@ -13,6 +13,7 @@ from headwater.errors import UnsupportedError
 from headwater.lake.format.ids import new_uuid
 from headwater.lake.model import View
 from headwater.lake.writing.transaction import Transaction
+from headwater.spark.literals import name_sql
 from headwater.spark.sql.catalyst import items, kind_of, optional, pairs, parts_of
 from headwater.spark.sql.names import has, lake_name
 from headwater.spark.sql.results import nothing
@@ -89,12 +90,27 @@ def temporary_view(statement: Statement) -> DataFrame | None:
     return nothing(statement.session.spark)
 
 
+def cached(statement: Statement) -> DataFrame | None:
+    """CACHE [LAZY] TABLE v AS query"""
+    plan = statement.plan
+    resolved, count = statement.relations.resolve(plan.plan())
+    if not count:
+        return None
+    name = str(plan.tempViewName())
+    rows = statement.catalyst.frame(resolved)
+    rows.createOrReplaceTempView(name)
+    statement.session.spark.catalog.cacheTable(name_sql(name))
+    if not plan.isLazy():
+        statement.session.spark.table(name_sql(name)).count()
+    return nothing(statement.session.spark)
+
+
 def _definition(
     statement: Statement, name: TableName, plan: Any, text: str, columns: list[str]
 ) -> tuple[str, list[str]]:
     """The view in DuckDB's SQL and the names of its columns, checked with DuckDB and read back by Spark."""
     asked = statement.query(plan.query())
-    otherwise = statement.session.jvm.computed_otherwise(asked._jdf.queryExecution().analyzed())  # type: ignore[operator]
+    otherwise = statement.session.jvm.computed_otherwise(asked._jdf.queryExecution().analyzed())
     if otherwise:
         raise _refused(name, f"DuckDB computes {otherwise[0]!r} otherwise than Spark")
     state = statement.relations.state()
