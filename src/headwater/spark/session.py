@@ -29,8 +29,6 @@ REQUIRED: Mapping[str, str] = {
     # Days before 1582 are the same days in DuckDB.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    # Without it, the data source may not see filters.
-    "spark.sql.python.filterPushdown.enabled": "true",
 }
 #: What a session of ours has besides, unless the settings say otherwise.
 _DEFAULTS: Mapping[str, str] = {
