@@ -31,6 +31,18 @@ def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     assert run.stderr == ""
 
 
+def test_the_guide_to_spark_prints_what_it_says(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", blocks("docs/spark.md", "python")[0]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == blocks("docs/spark.md", "text")[0]
+    assert run.stderr == ""
+
+
 def test_the_guide_to_the_lake_runs(tmp_path: Path) -> None:
     _, transaction, reading = blocks("docs/lake.md", "python")
     rows = pa.table({"id": [1, 2], "price": ["150.00", "-1.00"], "tags": [["new"], []]})

@@ -17,6 +17,7 @@ from headwater.lake.model import Table
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.changes import changes
 from headwater.spark.explaining import explain_scan
+from headwater.spark.inspecting import detail, files, history
 from headwater.spark.writing.assigning import Value, fitted, value_of
 from headwater.spark.writing.overwrite import overwrite_partitions, overwrite_where
 from headwater.spark.writing.row_level import delete_rows, update_rows
@@ -87,6 +88,18 @@ class LakeTable:
         there is only the difference between the states before and after. Times may be given for numbers.
         """
         return changes(self.session, self.name, start, end, net=net)
+
+    def history(self, limit: int | None = None) -> DataFrame:
+        """The snapshots that changed this table, newest first."""
+        return history(self.session, self.name, limit)
+
+    def files(self, version: int | None = None, timestamp: datetime | str | None = None) -> DataFrame:
+        """Its data files: path, rows, deleted rows, size, partition."""
+        return files(self.session, self.name, one_of(version, timestamp))
+
+    def detail(self) -> DataFrame:
+        """One row about it: location, files, bytes, rows, partition columns, properties."""
+        return detail(self.session, self.name)
 
     # -- writing ------------------------------------------------------------------------------------
 
