@@ -24,12 +24,13 @@ _FILES = (
 )
 _DETAIL = (
     "name string, id bigint, location string, snapshot_id bigint, columns int, "
-    "partition_columns array<string>, num_files bigint, size_bytes bigint, num_rows bigint, properties map<string,string>"
+    "partition_columns array<string>, num_files bigint, size_bytes bigint, num_rows bigint, "
+    "properties map<string,string>"
 )
 
 
 def history(session: LakeSpark, name: TableName | str, limit: int | None = None) -> DataFrame:
-    """The snapshots that changed a table, newest first, with what they did and what they say of themselves."""
+    """The snapshots that changed a table, newest first, with what they did and say of themselves."""
     table = session.lake.table(name)
     rows = []
     for snapshot in session.lake.snapshots():

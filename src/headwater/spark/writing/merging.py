@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
+from headwater.algebra.predicates import Predicate
 from headwater.errors import InvalidInputError
 from headwater.lake.model import Column
 from headwater.lake.writing.transaction import Transaction
@@ -22,6 +23,7 @@ from headwater.spark.reading.native import FILE
 from headwater.spark.types import columns_of, from_spark, spark_type
 from headwater.spark.writing.assigning import assignments
 from headwater.spark.writing.conforming import fit, stored_as
+from headwater.spark.writing.join_keys import rows_met
 from headwater.spark.writing.located import locate, located
 from headwater.spark.writing.native import ROW_ID
 from headwater.spark.writing.row_level import PLACE
@@ -55,19 +57,27 @@ class _Run:
     def run(self) -> WriteResult:
         from headwater.spark.merge import Case
 
-        self.plan, target = self.session.target(self.tx, self.name, None, (*PLACE, "rowid"))
         self.old = self.tx.state.table(self.name)
-        if self.merge.schema_may_change:
-            self._add_columns()
-        self.table = self.tx.state.table(self.name)
-        for column in self.table.columns[len(self.old.columns) :]:
-            target = target.withColumn(column.name, F.lit(None).cast(spark_type(column)))
-        self.target = target.alias(self.merge.target_alias)
         by_source = self.merge.of(Case.NOT_MATCHED_BY_SOURCE)
         source = self.merge.source
         if not by_source and _is_plain(source.schema) and estimated_bytes(source) <= FOR_THE_DRIVER:
             return self._small(source)
         return self._large(source)
+
+    @property
+    def _on(self) -> SparkColumn:
+        return self.merge.on if isinstance(self.merge.on, SparkColumn) else F.expr(self.merge.on)
+
+    def _target(self, met: Predicate | None = None) -> DataFrame:
+        """The table's rows, without those that cannot have a partner; then its columns may change."""
+        found = self.session.reader.read(self.tx.scan(self.name, met), wanted=(*PLACE, "rowid"), replan=False)
+        self.plan, target = found.plan, found.frame
+        if self.merge.schema_may_change:
+            self._add_columns()
+        self.table = self.tx.state.table(self.name)
+        for column in self.table.columns[len(self.old.columns) :]:
+            target = target.withColumn(column.name, F.lit(None).cast(spark_type(column)))
+        return target.alias(self.merge.target_alias)
 
     def _add_columns(self) -> None:
         everything = any(clause.values is None for clause in self.merge.clauses)
@@ -86,8 +96,9 @@ class _Run:
         rows = source.toArrow()
         numbers = pa.array(np.arange(rows.num_rows), pa.int64())
         numbered = self._local(rows.append_column(_SOURCE_ROW, numbers), source.schema)
-        on = self.merge.on if isinstance(self.merge.on, SparkColumn) else F.expr(self.merge.on)
-        joined = self.target.join(F.broadcast(numbered), on, "inner")
+        aliases = (self.merge.target_alias, self.merge.source_alias)
+        met = rows_met(self.session.spark, self.old, numbered, rows, self._on, aliases)
+        joined = self._target(met).join(F.broadcast(numbered), self._on, "inner")
         matched = self.merge.of(Case.MATCHED)
         changes = self._chosen(joined, matched).select(
             F.col(f"`{_CLAUSE}`"),
@@ -148,8 +159,7 @@ class _Run:
         how = {(True, True): "full", (True, False): "left", (False, True): "right"}.get(
             (bool(by_source), bool(inserts)), "inner"
         )
-        on = self.merge.on if isinstance(self.merge.on, SparkColumn) else F.expr(self.merge.on)
-        joined = self.target.join(marked, on, how)
+        joined = self._target().join(marked, self._on, how)
         has_target, has_source = F.col(f"`{FILE}`").isNotNull(), F.col(f"`{_FROM_SOURCE}`").isNotNull()
         cases = {
             Case.MATCHED: has_target & has_source,
