@@ -97,6 +97,12 @@ def duckdb_from_spark(text: str, table: Callable[[list[str]], tuple[str, str]]) 
     return _generated(_transformed(tree, _from_spark), "duckdb")
 
 
+def check_query(text: str, dialect: str = "spark") -> str:
+    """A text that is one query and nothing that would change anything."""
+    _parsed(text, dialect)
+    return text
+
+
 def statement_count(text: str) -> int:
     """How many statements a text holds; a `;` at the end does not begin another.
 

@@ -256,7 +256,8 @@ def default_value(catalyst: Catalyst, default: Any, kind: st.DataType) -> Any:
     if isinstance(kind, st.TimestampType):
         micros = catalyst.value(catalyst.expression(F.unix_micros(value.cast(kind))))
         return None if micros is None else _EPOCH + timedelta(microseconds=micros)
-    return catalyst.value(catalyst.expression(value.cast(kind)))
+    found = catalyst.value(catalyst.expression(value.cast(kind)))
+    return bytes(found) if isinstance(found, bytearray) else found
 
 
 def layout_of(plan: Any) -> Layout:

@@ -15,8 +15,8 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater.algebra.views import CATALOG_PREFIX, spark_from_duckdb
-from headwater.errors import InvalidInputError, UnsupportedError
+from headwater.algebra.views import CATALOG_PREFIX, check_query, spark_from_duckdb
+from headwater.errors import HeadwaterError, InvalidInputError, UnsupportedError
 from headwater.lake.catalog import DEFAULT_SCHEMA, CatalogState
 from headwater.lake.lake import At
 from headwater.lake.model import View
@@ -97,6 +97,8 @@ class Relations:
                 # As in DuckDB: the view's own schema first, then the one that a session starts in.
                 outer = replace(self, schema=DEFAULT_SCHEMA)
                 return outer._named(node, at)
+            if self.views:  # Spark might know something by that name, and it would not be the view's
+                raise UnsupportedError(f"the lake has no table or view {'.'.join(parts_of(node))}")
             return None
         return self.relation(name, at)
 
@@ -120,10 +122,18 @@ class Relations:
         if kind_of(inner) != "UnresolvedRelation":
             return None
         name = self._name(inner)
-        if name is None or name.schema.lower() not in self.state().schemas:
+        if name is None:
             return None
-        at = self.session.lake.snapshot(self._moment(node)).id
+        ours = name.schema.lower() in self.state().schemas
+        try:
+            at = self.session.lake.snapshot(self._moment(node)).id
+        except HeadwaterError:
+            if ours:
+                raise
+            return None  # a version of something that is not the lake's
         if not has(self.state(at), name):
+            if not ours:
+                return None
             self.session.lake.table(name, at)  # says since when there is one, or that there never was
         return self.relation(name, at)
 
@@ -183,9 +193,10 @@ class Relations:
             raise UnsupportedError(f"View {view.name} is defined by itself.", view=str(view.name))
         inside = replace(self, at=at, schema=view.name.schema, views=(*self.views, view.name))
         try:
-            text = view.sql
-            if view.dialect.lower() != "spark":
-                text = spark_from_duckdb(text, column_names(text))
+            if view.dialect.lower() == "spark":
+                text = check_query(view.sql)
+            else:
+                text = spark_from_duckdb(view.sql, column_names(view.sql))
             plan, _ = inside.resolve(self.catalyst.parse(text))
             frame = self.catalyst.frame(plan)
         except UnsupportedError as error:

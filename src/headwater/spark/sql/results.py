@@ -27,9 +27,6 @@ def nothing(spark: SparkSession) -> DataFrame:
 
 def listed(spark: SparkSession, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> DataFrame:
     """Rows of text and truth values."""
-    kinds = [
-        st.BooleanType() if any(isinstance(row[place], bool) for row in rows) else st.StringType()
-        for place in range(len(columns))
-    ]
+    kinds = [st.BooleanType() if name.startswith("is") else st.StringType() for name in columns]
     schema = st.StructType([st.StructField(n, kind) for n, kind in zip(columns, kinds, strict=True)])
     return spark.createDataFrame([tuple(row) for row in rows], schema)
