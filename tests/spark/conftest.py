@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from headwater.lake.embedded import EmbeddedServer
+from headwater.lake.lake import Lake
 from headwater.settings.model import SparkSettings
+from headwater.spark.connector import LakeSpark
 from headwater.spark.session import open_session
+from tests.support import duck
 
 
 @pytest.fixture(scope="session")
@@ -33,3 +37,17 @@ def spark(pg_server: EmbeddedServer, tmp_path_factory: pytest.TempPathFactory) -
     )
     yield session
     session.stop()
+
+
+@pytest.fixture
+def session(lake: Lake, spark: SparkSession) -> LakeSpark:
+    """The test's own lake in Spark."""
+    return LakeSpark(lake, spark)
+
+
+@pytest.fixture
+def con(lake: Lake) -> Iterator[Any]:
+    """DuckDB on the same lake, by its own extension."""
+    connection = duck(lake.dsn)
+    yield connection
+    connection.close()

@@ -9,9 +9,12 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame
 
 from headwater.spark.connector import LakeSpark
+from headwater.spark.writing import merging, row_level
+from headwater.spark.writing import rows as row_writing
 from headwater.typedefs import TableName, quote_name
 
 
@@ -67,3 +70,9 @@ def versions(session: LakeSpark, name: TableName | str) -> list[int]:
         if session.lake.state(snapshot.id).find_table(name) is not None:
             found.append(snapshot.id)
     return found
+
+
+def by_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let even small tables take the ways that large ones take: Spark jobs that write files."""
+    for module in (row_writing, row_level, merging):
+        monkeypatch.setattr(module, "FOR_THE_DRIVER", 0)

@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from headwater.errors import SnapshotError
-from headwater.lake.lake import Lake
 from headwater.spark.changes import changes
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import to_spark
 from tests.spark.judging import rows, spark_rows
-from tests.support import duck
-
-
-@pytest.fixture
-def session(lake: Lake, spark: SparkSession) -> LakeSpark:
-    return LakeSpark(lake, spark)
-
-
-@pytest.fixture
-def con(lake: Lake) -> Iterator[Any]:
-    connection = duck(lake.dsn)
-    yield connection
-    connection.close()
-
 
 STORY = """
     CREATE TABLE t (id INTEGER, v VARCHAR, m MAP(VARCHAR, INTEGER));

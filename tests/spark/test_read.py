@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,19 +19,7 @@ from headwater.spark.reading import deletes as delete_sets
 from headwater.spark.reading.branches import Reason
 from headwater.typedefs import TableName
 from tests.spark.judging import assert_same, duck_rows, spark_rows, versions
-from tests.support import create_database, duck
-
-
-@pytest.fixture
-def session(lake: Lake, spark: SparkSession) -> LakeSpark:
-    return LakeSpark(lake, spark)
-
-
-@pytest.fixture
-def con(lake: Lake) -> Iterator[Any]:
-    connection = duck(lake.dsn)
-    yield connection
-    connection.close()
+from tests.support import create_database
 
 
 def run(con: Any, script: str) -> None:

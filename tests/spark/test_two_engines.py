@@ -15,9 +15,7 @@ from pyspark.sql import functions as F
 from headwater.lake.embedded import EmbeddedServer
 from headwater.lake.lake import Lake
 from headwater.spark.connector import LakeSpark
-from headwater.spark.writing import merging, row_level
-from headwater.spark.writing import rows as row_writing
-from tests.spark.judging import assert_same, versions
+from tests.spark.judging import assert_same, by_jobs, versions
 from tests.support import create_database, duck
 
 
@@ -168,8 +166,7 @@ def test_both_engines_see_what_either_wrote(
     pg_server: EmbeddedServer, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     if path == "jobs":
-        for module in (row_writing, row_level, merging):
-            monkeypatch.setattr(module, "FOR_THE_DRIVER", 0)
+        by_jobs(monkeypatch)
     run_stories(pg_server, tmp_path, spark, 3)
 
 
@@ -180,6 +177,5 @@ def test_both_engines_see_what_either_wrote_however_long_we_look(
     pg_server: EmbeddedServer, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     if path == "jobs":
-        for module in (row_writing, row_level, merging):
-            monkeypatch.setattr(module, "FOR_THE_DRIVER", 0)
+        by_jobs(monkeypatch)
     run_stories(pg_server, tmp_path, spark, 40)

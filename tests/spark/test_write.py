@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,31 +17,17 @@ from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.connector import LakeSpark
 from headwater.spark.table import LakeTable
-from headwater.spark.writing import merging, row_level
+from headwater.spark.writing import row_level
 from headwater.spark.writing import rows as row_writing
-from tests.spark.judging import assert_same, duck_rows, versions
+from tests.spark.judging import assert_same, by_jobs, duck_rows, versions
 from tests.storage.places import s3_options
-from tests.support import duck
-
-
-@pytest.fixture
-def session(lake: Lake, spark: SparkSession) -> LakeSpark:
-    return LakeSpark(lake, spark)
-
-
-@pytest.fixture
-def con(lake: Lake) -> Iterator[Any]:
-    connection = duck(lake.dsn)
-    yield connection
-    connection.close()
 
 
 @pytest.fixture(params=["driver", "jobs"])
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Everything through the driver, as small tables go, or through Spark jobs, as large ones go."""
     if request.param == "jobs":
-        for module in (row_writing, row_level, merging):
-            monkeypatch.setattr(module, "FOR_THE_DRIVER", 0)
+        by_jobs(monkeypatch)
     return str(request.param)
 
 
@@ -308,8 +293,7 @@ def test_sort_order_and_target_size_are_honoured(
 def test_encrypted_lakes_are_written_in_workers(
     new_database: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (row_writing, row_level, merging):
-        monkeypatch.setattr(module, "FOR_THE_DRIVER", 0)
+    by_jobs(monkeypatch)
     lake = Lake.open(new_database, data_path=tmp_path / "data", encrypted=True)
     session, con = LakeSpark(lake, spark), lake.duckdb()
     _core(session, con)
@@ -321,8 +305,7 @@ def test_encrypted_lakes_are_written_in_workers(
 def test_s3_lakes_are_read_and_written_in_workers(
     new_database: str, s3: Any, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (row_writing, row_level, merging):
-        monkeypatch.setattr(module, "FOR_THE_DRIVER", 0)
+    by_jobs(monkeypatch)
     data_path = f"s3://{s3.bucket}/spark-{time.monotonic_ns()}"
     lake = Lake.open(new_database, data_path=data_path, storage=s3_options(s3))
     session, con = LakeSpark(lake, spark), lake.duckdb()

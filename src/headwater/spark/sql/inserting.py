@@ -108,6 +108,8 @@ class _Insert:
         relations = Relations(self.statement.session, self.statement.catalyst, self.tx.base_snapshot_id)
         rows = frame_of(relations, query)
         if not by_name:
+            if self.resolved.withSchemaEvolution() and not listed:
+                names += rows.columns[len(names) :]  # columns that only the query has
             self._check_count(rows, names, bool(listed))
             rows = rows.toDF(*names)
         for name, value in fixed.items():

@@ -17,10 +17,18 @@ from headwater.spark.literals import default_sql, name_sql, text_sql
 from headwater.spark.sql.catalyst import items, kind_of, optional, parts_of
 from headwater.spark.sql.names import has, lake_name, lake_schema
 from headwater.spark.sql.results import listed
-from headwater.spark.sql.statement import Statement, frame_of, handlers
+from headwater.spark.sql.statement import Statement, frame_of
+from headwater.spark.sql.targets import relation_of, target_name
 from headwater.spark.types import spark_type
 from headwater.typedefs import TableName
 
+#: Statements that write, and where their plan has the table.
+_WRITTEN = {
+    "InsertIntoStatement": "table",
+    "DeleteFromTable": "table",
+    "UpdateTable": "table",
+    "MergeIntoTable": "targetTable",
+}
 _TABLES = ("namespace", "tableName", "isTemporary")
 _HISTORY = st.StructType(
     [
@@ -279,8 +287,14 @@ def use(statement: Statement) -> DataFrame | None:
 def explain(statement: Statement) -> DataFrame | None:
     """EXPLAIN [mode] query"""
     inner = statement.plan.logicalPlan()
-    if kind_of(inner) in handlers():
-        return None
+    written = _WRITTEN.get(kind_of(inner))
+    if written is not None:
+        if target_name(statement, relation_of(getattr(inner, written)())[0]) is None:
+            return None
+        raise UnsupportedError(
+            "EXPLAIN shows how a query runs, and this statement writes to the lake.",
+            hint="EXPLAIN the query inside of it.",
+        )
     resolved, count = statement.relations.resolve(inner)
     if not count:
         return None
