@@ -1,7 +1,8 @@
 """Deleted rows of a plan's files, for an anti-join with the scan.
 
-A deleted row is one number, the file's place in the plan and the position in the file together: Spark looks a
-single long up several times faster than a text and a long.
+A row is one number, the file's place in the plan and the position in the file together: Spark looks a single
+long up several times faster than a text and a long. What the driver knows is joined as bitmaps: a few hundred
+rows instead of one for each deleted row, and a bit of an array that stays in the processor's cache.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -27,9 +29,15 @@ from headwater.storage.store import Store
 #: Positions of one file are below this; Parquet files of a trillion rows are not made.
 _BITS = 40
 KEY = "headwater deleted"
+_BITMAP = "headwater deleted bits"
+#: Bits of one word of a bitmap, as a power of two; and words of a bitmap, where rows are deleted all over.
+_WORD = 6
+_WORDS = 512
+#: Where fewer rows than this are deleted in the span of such a bitmap, bitmaps are single words.
+_DENSE = 64
 #: Up to this many deleted rows the driver reads delete files itself, which takes less than a Spark job.
 _FOR_THE_DRIVER = 2_000_000
-#: Up to this many, every executor gets them all; beyond, Spark joins as it joins large tables.
+#: Up to this many numbers, every executor gets them all; beyond, Spark joins as it joins large tables.
 _FOR_BROADCAST = 5_000_000
 _THREADS = 8
 
@@ -39,12 +47,52 @@ def row_key() -> SparkColumn:
     return F.shiftleft(F.col(f"`{FILE}`").cast("bigint"), _BITS).bitwiseOR(F.col(f"`{POSITION}`"))
 
 
-def without_deleted(rows: DataFrame, deleted: DataFrame, count: int) -> DataFrame:
+@dataclass(frozen=True)
+class Bitmaps:
+    """Deleted rows as bitmaps: `KEY` is the number of a span of rows, `_BITMAP` has a bit for each."""
+
+    frame: DataFrame
+    words: int
+    count: int
+    """How many bitmaps there are."""
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """The deleted rows of some files: those that the driver knows, and those that Spark reads."""
+
+    bitmaps: Bitmaps | None
+    keys: DataFrame | None
+    count: int
+    """How many rows they are at most."""
+
+
+def without_deleted(rows: DataFrame, deleted: Deleted) -> DataFrame:
     """The rows of a scan that are not among the deleted ones."""
-    if count <= _FOR_BROADCAST:
-        deleted = F.broadcast(deleted)
-    keyed = rows.withColumn(KEY, row_key())
-    return keyed.join(deleted, KEY, "left_anti").drop(KEY)
+    if deleted.bitmaps is not None:
+        rows = _without_bits(rows, deleted.bitmaps)
+    if deleted.keys is not None:
+        keys = F.broadcast(deleted.keys) if deleted.count <= _FOR_BROADCAST else deleted.keys
+        rows = rows.withColumn(KEY, row_key()).join(keys, KEY, "left_anti").drop(KEY)
+    return rows
+
+
+def _without_bits(rows: DataFrame, bitmaps: Bitmaps) -> DataFrame:
+    span = "headwater span"
+    keyed = rows.withColumn(span, F.shiftright(row_key(), _shift(bitmaps.words)))
+    position = F.col(f"`{POSITION}`")
+    place = F.shiftright(position, _WORD).bitwiseAND(F.lit(bitmaps.words - 1)).cast("int")
+    word = F.get(F.col(f"`{_BITMAP}`"), place)
+    bit = F.getbit(word, position.bitwiseAND(F.lit((1 << _WORD) - 1)).cast("int"))
+    small = bitmaps.count * bitmaps.words <= _FOR_BROADCAST
+    frame = F.broadcast(bitmaps.frame) if small else bitmaps.frame
+    # An anti-join, not an outer one with a filter: Spark then knows that the rows do not become more.
+    return keyed.join(frame, (F.col(f"`{span}`") == F.col(f"`{KEY}`")) & (bit == 1), "left_anti").drop(span)
+
+
+def _shift(words: int) -> int:
+    """By how many bits the number of a row is shifted to be that of its span."""
+    return _WORD + words.bit_length() - 1
 
 
 def delete_count(scans: Sequence[FileScan]) -> int:
@@ -60,20 +108,19 @@ def deleted_rows(
     store: Store,
     jvm_path: Callable[[str], str],
     for_spark: Callable[[str], bool],
-) -> tuple[DataFrame, int]:
-    """The deleted rows of those files, and their number at most."""
+) -> Deleted:
+    """The deleted rows of those files."""
     count = delete_count([plan.files[number] for number in numbers])
     distributed: list[int] = []
     if count > _FOR_THE_DRIVER:
         # Deletion vectors are small, and only DuckDB decodes encrypted files.
         distributed = [n for n in numbers if _plain_files(plan.files[n], for_spark)]
-    here = [number for number in numbers if number not in set(distributed)]
-    frame = _from_driver(spark, plan, here, store)
-    if distributed:
-        inlined = _keys([(n, np.array(plan.files[n].inlined_deletes, np.int64)) for n in distributed])
-        frame = frame.unionAll(_as_frame(spark, inlined))
-        frame = frame.unionAll(_from_files(spark, jvm, plan, distributed, jvm_path))
-    return frame, count
+    rest = set(distributed)
+    here = [number for number in numbers if number not in rest]
+    known = _from_driver(plan, here, store)
+    known += [(number, np.array(plan.files[number].inlined_deletes, np.int64)) for number in distributed]
+    keys = _from_files(spark, jvm, plan, distributed, jvm_path) if distributed else None
+    return Deleted(_bitmaps(spark, _keys(known)), keys, count)
 
 
 def _plain_files(scan: FileScan, for_spark: Callable[[str], bool]) -> bool:
@@ -82,13 +129,13 @@ def _plain_files(scan: FileScan, for_spark: Callable[[str], bool]) -> bool:
     )
 
 
-def _from_driver(spark: SparkSession, plan: ScanPlan, numbers: Sequence[int], store: Store) -> DataFrame:
+def _from_driver(plan: ScanPlan, numbers: Sequence[int], store: Store) -> list[tuple[int, np.ndarray]]:
     def positions(number: int) -> tuple[int, np.ndarray]:
         scan = plan.files[number]
         return number, deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id)
 
     with ThreadPoolExecutor(_THREADS, thread_name_prefix="headwater-deletes") as pool:
-        return _as_frame(spark, _keys(list(pool.map(positions, numbers))))
+        return list(pool.map(positions, numbers))
 
 
 def _keys(found: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
@@ -96,8 +143,23 @@ def _keys(found: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
     return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
-def _as_frame(spark: SparkSession, keys: np.ndarray) -> DataFrame:
-    return spark.createDataFrame(pa.table({KEY: pa.array(keys, pa.int64())}))
+def _bitmaps(spark: SparkSession, keys: np.ndarray) -> Bitmaps | None:
+    if not len(keys):
+        return None
+    words = _WORDS
+    spans, places = np.unique(keys >> _shift(words), return_inverse=True)
+    if len(keys) < len(spans) * _DENSE:
+        words = 1
+        spans, places = np.unique(keys >> _shift(words), return_inverse=True)
+    bits = np.zeros(len(spans) * words, np.uint64)
+    word = (keys >> _WORD) & (words - 1)
+    np.bitwise_or.at(
+        bits, places * words + word, np.uint64(1) << (keys & ((1 << _WORD) - 1)).astype(np.uint64)
+    )
+    ends = pa.array(np.arange(len(spans) + 1) * words, pa.int32())
+    lists = pa.ListArray.from_arrays(ends, pa.array(bits.view(np.int64)))
+    table = pa.table({KEY: pa.array(spans, pa.int64()), _BITMAP: lists})
+    return Bitmaps(spark.createDataFrame(table), words, len(spans))
 
 
 def _from_files(

@@ -103,7 +103,7 @@ class FrameReader:
                     reader(wanted).by_id(group) if mapping is None else reader(wanted).by_name(group, mapping)
                 )
                 if deleted:
-                    gone, count = deleted_rows(
+                    gone = deleted_rows(
                         self.spark,
                         self.jvm,
                         plan,
@@ -112,7 +112,7 @@ class FrameReader:
                         self.stores.path,
                         self.stores.reachable,
                     )
-                    rows = without_deleted(rows, gone, count)
+                    rows = without_deleted(rows, gone)
                     rows = rows.drop(*(name for name in (FILE, POSITION) if name not in names))
                 parts.append(rows)
         return parts
