@@ -274,6 +274,9 @@ def test_views_of_duckdb_are_read_as_duckdb_reads_them(shared: Judged) -> None:
         ("SELECT price::INTEGER FROM sales.orders", "CAST"),
         ("SELECT string_agg(name, ',') FROM sales.orders", "not known"),
         ("SELECT log(id) FROM sales.orders", "log"),
+        ("SELECT * FROM sales.orders JOIN customers USING (name)", "not known"),
+        ("SELECT a.id, b.id FROM sales.orders a, sales.orders b", "two columns of one name"),
+        ("SELECT try_cast(name AS INTEGER) FROM sales.orders", "otherwise"),
         ("SELECT day - day FROM sales.orders", "otherwise"),
         ("SELECT name LIKE 'a\\%' FROM sales.orders", "LIKE"),
         ("SELECT DISTINCT ON (name) * FROM sales.orders", "not known"),
@@ -496,6 +499,20 @@ def test_a_statement_reads_the_snapshot_that_it_changes(
     ) == [(0,)]
 
 
+def test_new_columns_and_tables_that_are_gone(judged: Judged) -> None:
+    judged.sql("CREATE SCHEMA old")
+    judged.sql("CREATE TABLE old.t (id INT) PARTITIONED BY (k STRING)")
+    judged.sql("INSERT WITH SCHEMA EVOLUTION INTO old.t SELECT 1, 'a', 2.5D AS more")
+    version = judged.lake.snapshot().id
+    assert judged.duck("FROM old.t") == [(1, "a", 2.5)]
+
+    judged.sql("DROP SCHEMA old CASCADE")
+
+    assert judged.sql(f"SELECT * FROM old.t VERSION AS OF {version}") == [(1, "a", 2.5)]
+    with pytest.raises(NotFoundError):
+        judged.sql("SELECT * FROM old.t")
+
+
 def test_changes_of_a_table_are_a_table(shared: Judged) -> None:
     found = shared.sql(
         "SELECT c.id, _change_type FROM table_changes('sales.orders', 4) c WHERE c.id IN (9, 100)"
@@ -590,6 +607,7 @@ def test_tables_are_made_of_queries_in_one_snapshot(orders: Judged) -> None:
         "TRUNCATE TABLE customers PARTITION (vip = true)",
         "UPDATE sales.orders SET name.x = 1",
         "USE sales",
+        "EXPLAIN DELETE FROM customers",
     ],
 )
 def test_what_ducklake_does_not_have_is_refused(shared: Judged, statement: str) -> None:
