@@ -24,6 +24,7 @@ COMMANDS = {
     "doctor": "Check this machine, the connections and the health of the lake.",
     "tables": "List tables and views, with rows, files and sizes.",
     "snapshots": "List snapshots, newest first.",
+    "sql": "Run one statement of Spark's SQL on the lake.",
     "demo": "Create a small lake, change it, and read it at two snapshots.",
 }
 

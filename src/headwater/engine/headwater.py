@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headwater.lake.embedded import EmbeddedServer
     from headwater.settings import Settings
     from headwater.spark.connector import LakeSpark
+    from headwater.spark.sql.fetching import QueryResult
     from headwater.spark.table import LakeTable
 
 
@@ -57,6 +58,12 @@ class Headwater:
         from headwater.spark.sql import run_sql
 
         return run_sql(self._connector, text)
+
+    def fetch(self, text: str, limit: int = 1000) -> QueryResult:
+        """Run a statement and take its first rows as plain data."""
+        from headwater.spark.sql.fetching import fetch
+
+        return fetch(self._connector, text, limit)
 
     @cached_property
     def _connector(self) -> LakeSpark:
