@@ -202,6 +202,14 @@ def test_files_of_other_writers_are_found_by_name_or_place(
     con.execute("ALTER TABLE t RENAME v TO w")
     con.execute("DELETE FROM t WHERE id = 2")
     assert_same(session, con, "t")
+    for condition in (
+        "day = DATE'2024-05-06'",
+        "day > DATE'2024-05-06'",
+        "day IS NULL",
+        "id = 1 OR day IS NULL",
+    ):
+        expected = duck_rows(con, f"SELECT id FROM t WHERE {condition}")
+        assert spark_rows(session.table("t").df().where(condition).select("id")) == expected
     plan = session.lake.scan("t")
     found = session.reader.read(plan).branches
     assert len(found.by_name) == 1
@@ -286,6 +294,11 @@ def test_hidden_columns_tell_where_a_row_is(session: LakeSpark, con: Any) -> Non
     mine = spark_rows(session.table("t").df(hidden=names).select("id", *names))
     theirs = duck_rows(con, f"SELECT id, {', '.join(names)} FROM t")
     assert mine == theirs
+    for path in {row[3] for row in theirs}:
+        kept = session.table("t").df(hidden=names).where(F.col("filename") == path).select("id", *names)
+        assert spark_rows(kept) == [row for row in theirs if row[3] == path]
+    newer = session.table("t").df(hidden=["snapshot_id"]).where("snapshot_id > 2").select("id")
+    assert spark_rows(newer) == duck_rows(con, "SELECT id FROM t WHERE snapshot_id > 2")
 
 
 MISTAKES: dict[str, tuple[Callable[[LakeSpark], Any], type[Exception]]] = {

@@ -531,7 +531,7 @@ def test_tables_are_created_altered_and_dropped(judged: Judged) -> None:
         "seen TIMESTAMP DEFAULT current_timestamp(), tags ARRAY<STRING>, home STRUCT<zip: INT, City: STRING>)"
         " PARTITIONED BY (months(born), bucket(4, id)) COMMENT 'people' TBLPROPERTIES ('k' = 'v')"
     )
-    judged.sql("INSERT INTO hr.staff (id, born) VALUES (1, DATE'2026-05-06')")
+    judged.sql("INSERT INTO hr.staff (id, born, seen) VALUES (1, DATE'2026-05-06', DEFAULT)")
     judged.db.execute("INSERT INTO hr.staff (id, tags, home) VALUES (2, ['a'], {'zip': 3, 'City': 'x'})")
     expected = [(1, "it's", None, True), (2, "it's", ["a"], True)]
     assert judged.duck("SELECT id, name, tags, seen IS NOT NULL FROM hr.staff ORDER BY id") == expected

@@ -5,6 +5,7 @@ import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.function.Function;
@@ -12,7 +13,12 @@ import org.apache.hadoop.fs.FileStatus;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.expressions.AttributeReference;
+import org.apache.spark.sql.catalyst.expressions.BasePredicate;
+import org.apache.spark.sql.catalyst.expressions.BoundReference;
+import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.Predicate$;
 import org.apache.spark.sql.execution.datasources.FileIndex;
 import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.execution.datasources.PartitionDirectory;
@@ -20,6 +26,7 @@ import org.apache.spark.sql.execution.datasources.parquet.ParquetFileFormat;
 import org.apache.spark.sql.types.*;
 import org.apache.spark.unsafe.types.UTF8String;
 import scala.collection.immutable.Seq;
+import scala.runtime.AbstractPartialFunction;
 
 /**
  * The files of one scan, as the lake's catalog lists them: Spark lists nothing and reads no footer to plan.
@@ -76,8 +83,32 @@ public class LakeFiles implements FileIndex {
         return UTF8String.fromString(value.asText());
     }
 
+    /** Conditions on constants alone are decided here: Spark does not ask them again of the rows. */
     public Seq listFiles(Seq partitionFilters, Seq dataFilters) {
-        return seq(chosen(dataFilters));
+        List left = chosen(dataFilters);
+        Iterator filters = scala.jdk.javaapi.CollectionConverters.asJava(partitionFilters).iterator();
+        while (filters.hasNext()) left = meeting((Expression) filters.next(), left);
+        return seq(left);
+    }
+
+    private List meeting(Expression condition, List candidates) {
+        final StructType known = constants;
+        Expression bound = (Expression) condition.transform(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object node) { return node instanceof AttributeReference; }
+            public Object applyOrElse(Object node, scala.Function1 other) {
+                if (!(node instanceof AttributeReference)) return other.apply(node);
+                int place = known.fieldIndex(((AttributeReference) node).name());
+                return new BoundReference(place, known.fields()[place].dataType(), true);
+            }
+        });
+        BasePredicate predicate = Predicate$.MODULE$.createInterpreted(bound);
+        predicate.initialize(0);
+        List left = new ArrayList();
+        for (int i = 0; i < candidates.size(); i++) {
+            PartitionDirectory file = (PartitionDirectory) candidates.get(i);
+            if (predicate.eval(file.values())) left.add(file);
+        }
+        return left;
     }
 
     private synchronized List chosen(Seq dataFilters) {

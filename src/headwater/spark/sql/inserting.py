@@ -14,13 +14,13 @@ from pyspark.sql import functions as F
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.lake.catalog import no_column
 from headwater.lake.writing.transaction import Transaction
-from headwater.spark.literals import default_sql, name_sql
+from headwater.spark.literals import name_sql
 from headwater.spark.sql.catalyst import items, kind_of, optional, pairs
 from headwater.spark.sql.changing import resolved_for
 from headwater.spark.sql.relations import Relations
 from headwater.spark.sql.results import written
 from headwater.spark.sql.statement import Statement, frame_of
-from headwater.spark.sql.targets import Target, target_name
+from headwater.spark.sql.targets import Target, default_text, target_name
 from headwater.spark.types import spark_type
 from headwater.spark.writing.assigning import fitted
 from headwater.spark.writing.overwrite import overwrite_partitions
@@ -128,11 +128,7 @@ class _Insert:
     def _default(self, name: str) -> Any | None:
         """The default of a column as an expression; None where only DuckDB can compute it."""
         column = self.table.column(name)
-        if column is None or column.default_value is None:
-            return self.statement.catalyst.parse_expression("NULL")
-        if column.default_type != "literal":
-            return None
-        text = default_sql(column, column.default_value)
+        text = "NULL" if column is None else default_text(column)
         return None if text is None else self.statement.catalyst.parse_expression(text)
 
     def _check_count(self, rows: DataFrame, names: Sequence[str], listed: bool) -> None:

@@ -17,7 +17,7 @@ from headwater.spark.sql.changing import column_name, resolved_for, value_for
 from headwater.spark.sql.names import lake_name
 from headwater.spark.sql.results import written
 from headwater.spark.sql.statement import Statement
-from headwater.spark.sql.targets import Target, relation_of, target_name
+from headwater.spark.sql.targets import Target, default_of, relation_of, target_name
 from headwater.spark.writing.merging import run_merge
 from headwater.spark.writing.transactions import WriteResult, in_transaction
 from headwater.typedefs import TableName
@@ -103,7 +103,12 @@ class _Reading:
             if not self.statement.session.jvm.is_default(value):
                 value = self._own(case, value)
             values[name] = value_for(self.statement.catalyst, self.table, name, value)
-        return Clause(case, Action.UPDATE if case is not Case.NOT_MATCHED else Action.INSERT, where, values)
+        if case is not Case.NOT_MATCHED:
+            return Clause(case, Action.UPDATE, where, values)
+        for column in self.table.columns:
+            if column.name not in values and column.default_type != "literal":
+                values[column.name] = default_of(column)
+        return Clause(case, Action.INSERT, where, values)
 
     def column(self, case: Case, expression: Any) -> SparkColumn:
         return self.statement.catalyst.column(self._own(case, expression))

@@ -89,16 +89,35 @@ class Target(LakeSpark):
         return self._catalyst.frame(self.jvm.replaced(self._plan, [relation], [named]))
 
 
+#: Defaults that DuckDB computes for each row, by the type of the column, and what Spark calls them.
+_COMPUTED = {
+    ("timestamptz", "now()"): "current_timestamp()",
+    ("timestamptz", "current_timestamp"): "current_timestamp()",
+    ("date", "current_date"): "current_date()",
+    ("date", "current_date()"): "current_date()",
+    ("date", "today()"): "current_date()",
+    ("uuid", "uuid()"): "uuid()",
+    ("uuid", "gen_random_uuid()"): "uuid()",
+    ("varchar", "uuid()"): "uuid()",
+}
+
+
+def default_text(column: Column) -> str | None:
+    """The default of a column in Spark's SQL; None where only DuckDB can compute it."""
+    if column.default_value is None:
+        return "NULL"
+    if column.default_type == "literal":
+        return default_sql(column, column.default_value)
+    return _COMPUTED.get((column.type, column.default_value.strip().lower()))
+
+
 def default_of(column: Column) -> SparkColumn:
     """The default of a column, for the word DEFAULT."""
-    kind = spark_type(column)
-    if column.default_value is None:
-        return F.lit(None).cast(kind)
-    text = default_sql(column, column.default_value) if column.default_type == "literal" else None
+    text = default_text(column)
     if text is None:
         raise InvalidInputError(
             f"The default of column {column.name!r} is an expression that only DuckDB computes.",
             hint="Leave the column out of an INSERT, or give it a value.",
             column=column.name,
         )
-    return F.expr(text).cast(kind)
+    return F.expr(text).cast(spark_type(column))
