@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import types as st
 
 from headwater.errors import UnsupportedError
 from headwater.lake.catalog import no_column
-from headwater.lake.format.changes import read_changes
-from headwater.lake.model import Column, PartitionField, Snapshot, Table
+from headwater.lake.model import Column, PartitionField, Table
+from headwater.spark.inspecting import history
 from headwater.spark.literals import default_sql, name_sql, text_sql
 from headwater.spark.sql.catalyst import items, kind_of, optional, parts_of
 from headwater.spark.sql.names import has, lake_name, lake_schema
@@ -30,15 +29,6 @@ _WRITTEN = {
     "MergeIntoTable": "targetTable",
 }
 _TABLES = ("namespace", "tableName", "isTemporary")
-_HISTORY = st.StructType(
-    [
-        st.StructField("version", st.LongType()),
-        st.StructField("timestamp", st.TimestampType()),
-        st.StructField("operation", st.StringType()),
-        st.StructField("author", st.StringType()),
-        st.StructField("message", st.StringType()),
-    ]
-)
 
 
 def show_schemas(statement: Statement) -> DataFrame | None:
@@ -173,7 +163,7 @@ def describe_column(statement: Statement) -> DataFrame | None:
     names = [str(part) for part in items(plan.column().nameParts())]
     if [part.upper() for part in parts_of(relation)] == ["HISTORY"]:
         table = lake_name(names)
-        return None if table is None else _history(statement, statement.session.lake.table(table))
+        return None if table is None else history(statement.session, table)
     name = _found(statement, relation)
     if name is None:
         return None
@@ -182,26 +172,6 @@ def describe_column(statement: Statement) -> DataFrame | None:
             rows = [("col_name", column), ("data_type", kind), ("comment", comment)]
             return listed(statement.session.spark, ("info_name", "info_value"), rows)
     raise no_column(statement.relations.state().table(name), names)
-
-
-def _history(statement: Statement, table: Table) -> DataFrame:
-    rows = []
-    for snapshot in statement.session.lake.snapshots():
-        tokens = _operations(snapshot, table)
-        if tokens:
-            operation = ", ".join(tokens)
-            rows.append((snapshot.id, snapshot.time, operation, snapshot.author, snapshot.message))
-    return statement.session.spark.createDataFrame(rows, _HISTORY)
-
-
-def _operations(snapshot: Snapshot, table: Table) -> list[str]:
-    """What a snapshot did to a table; the one that began it names it, and not its number."""
-    created = (table.name.schema, table.name.name)
-    return [
-        change.token
-        for change in read_changes(snapshot.changes)
-        if change.is_about(table.id) or (change.token == "created_table" and change.target == created)  # noqa: S105
-    ]
 
 
 def show_properties(statement: Statement) -> DataFrame | None:
