@@ -61,7 +61,7 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
 
         theirs_sql = MERGE_SQL.format(table="merged", source=literal(str(source)))
         ours, theirs, overwritten = in_turns_prepared(
-            [merge, lambda: beside.execute(theirs_sql), overwrite], environment.rounds(5), prepare
+            [merge, lambda: beside.execute(theirs_sql).fetchall(), overwrite], environment.rounds(5), prepare
         )
     expected = _summary(beside, "merged")
     for name in ("merged", "replaced"):
