@@ -54,7 +54,10 @@ class SqlResult:
 @click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Rows to show.")
 @common_options
 def command(statement: str, limit: int) -> SqlResult:
-    """Run one statement of Spark's SQL on the lake (`-` reads it from standard input)."""
+    """Run one statement of Spark's SQL on the lake.
+
+    With - as the statement it is read from standard input.
+    """
     from headwater.engine import connect
 
     text = sys.stdin.read() if statement == "-" else statement

@@ -10,8 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headwater.errors import CorruptFileError, UnsupportedError
-from headwater.lake.format.types import FIELD_ID_KEY, AnyArray
-from headwater.lake.model import DELETE_POS_FIELD, SNAPSHOT_ID_COLUMN, SNAPSHOT_ID_FIELD, DeleteFile
+from headwater.lake.format.types import FIELD_ID_KEY, AnyArray, AnyField
+from headwater.lake.model import (
+    DELETE_PATH_FIELD,
+    DELETE_POS_FIELD,
+    SNAPSHOT_ID_COLUMN,
+    SNAPSHOT_ID_FIELD,
+    DeleteFile,
+)
 from headwater.lake.reading.deletion_vectors import decode_deletion_vector
 from headwater.storage.duckdb_codec import read_encrypted
 from headwater.storage.store import Store
@@ -29,7 +35,17 @@ def deleted_positions(
         positions, snapshots = read_deletes(store, file)
         # Every position of an old snapshot is in the file; what came later is not yet deleted.
         parts.append(positions if snapshots is None else positions[snapshots <= snapshot])
-    return np.unique(np.concatenate(parts))
+    return _ascending(np.concatenate(parts))
+
+
+def _ascending(positions: Positions) -> Positions:
+    """Positions in order, each once. (One delete file has them so already; sorting them would take longer
+    than reading them.)"""
+    if (positions[1:] > positions[:-1]).all():
+        return positions
+    ordered: Positions = np.sort(positions)
+    kept: Positions = ordered[np.append(True, ordered[1:] != ordered[:-1])]
+    return kept
 
 
 def read_deletes(store: Store, file: DeleteFile) -> tuple[Positions, Positions | None]:
@@ -59,7 +75,10 @@ def _read(store: Store, file: DeleteFile) -> pa.Table:
         return read_encrypted(store, file.path, file.encryption_key)
     with store.open_input(file.path) as source:
         try:
-            table: pa.Table = pq.ParquetFile(source).read()
+            parquet = pq.ParquetFile(source)
+            # Which data file they are of the catalog says; the path in the file is the largest part of it.
+            names = [f.name for f in parquet.schema_arrow if _field_id(f) != str(DELETE_PATH_FIELD).encode()]
+            table: pa.Table = parquet.read(columns=names)
             return table
         except pa.ArrowInvalid as error:
             raise CorruptFileError(
@@ -67,9 +86,12 @@ def _read(store: Store, file: DeleteFile) -> pa.Table:
             ) from None
 
 
+def _field_id(field: AnyField) -> bytes | None:
+    return (field.metadata or {}).get(FIELD_ID_KEY)
+
+
 def _column(table: pa.Table, field_id: int, name: str) -> AnyArray | None:
     for place, field in enumerate(table.schema):
-        metadata = field.metadata or {}
-        if field.name == name or metadata.get(FIELD_ID_KEY) == str(field_id).encode():
+        if field.name == name or _field_id(field) == str(field_id).encode():
             return table.column(place)
     return None

@@ -68,12 +68,16 @@ def located(rows: pa.Table) -> Located:
     """The same of rows that are in the driver already."""
     files = rows.column(FILE).to_numpy()
     places = rows.column(POSITION).to_numpy().astype(np.int64)
+    order = np.lexsort((places, files))
+    files, places = files[order], places[order]
+    other = files[1:] != files[:-1]
+    if (~other & (places[1:] == places[:-1])).any():
+        raise matched_twice()
     found = Located(count=len(places))
-    for number in np.unique(files).tolist():
-        chosen = places[files == number]
-        if len(np.unique(chosen)) != len(chosen):
-            raise matched_twice()
-        found.positions[number] = [chosen]
+    if len(files):
+        begins = np.flatnonzero(np.append(True, other))
+        for begin, part in zip(begins, np.split(places, begins[1:]), strict=True):
+            found.positions[int(files[begin])] = [part]
     return found
 
 

@@ -110,9 +110,9 @@ class _Run:
         found = changes.toArrow()
         applied = found.filter(pa.array(found.column(_CLAUSE).to_numpy() >= 0))
         updated, deleted = self._replace(applied, matched)
-        partners = np.unique(found.column(_SOURCE_ROW).to_numpy())
-        lonely = np.setdiff1d(np.arange(rows.num_rows), partners, assume_unique=True)
-        inserted = self._insert(rows.take(pa.array(lonely, pa.int64())), source.schema)
+        lonely = np.ones(rows.num_rows, np.bool_)
+        lonely[found.column(_SOURCE_ROW).to_numpy()] = False
+        inserted = self._insert(rows.filter(pa.array(lonely)), source.schema)
         return WriteResult(inserted=inserted, updated=updated, deleted=deleted)
 
     def _local(self, rows: pa.Table, schema: st.StructType) -> DataFrame:
@@ -144,10 +144,18 @@ class _Run:
         clauses = self.merge.of(Case.NOT_MATCHED)
         if not clauses or not rows.num_rows:
             return 0
+        if clauses[0].values is None and clauses[0].condition is None and self._fits(schema):
+            return self.tx.append(self.name, from_spark(rows, self.table.columns))
         source = self._local(rows, schema)
         chosen = self._chosen(source, clauses)
         new = chosen.where(F.col(f"`{_CLAUSE}`") >= 0).select(*self._values(source, clauses))
         return self.session.writer.write(self.tx, self.table, new, small=True)
+
+    def _fits(self, schema: st.StructType) -> bool:
+        """Whether rows of the source are rows of the table as they are; then Spark need not be asked."""
+        given = {field.name.lower(): field.dataType for field in schema.fields}
+        wanted = {column.name.lower(): spark_type(column) for column in self.table.columns}
+        return len(given) == len(schema.fields) and given == wanted
 
     # -- a large source -----------------------------------------------------------------------------
 
