@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -11,6 +12,7 @@ from typing import IO, Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headwater.errors import SettingsError, UnsupportedError
@@ -46,6 +48,8 @@ _NOISE = (
     "To adjust logging level",
     "Using Spark's default log4j",
 )
+#: Loggers by which PySpark prints an exception, with all of Java's frames, that it raises as well.
+_ECHOES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _MIB = 1 << 20
 
 
@@ -62,6 +66,8 @@ def open_session(settings: SparkSettings) -> SparkSession:
     master = settings.master or os.environ.get("SPARK_MASTER") or "local[*]"
     conf = {**_DEFAULTS, **_for_master(master), **REQUIRED, **settings.conf}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for logger in _ECHOES:
+        PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
     spark_conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(conf.items()))
     try:
         if SparkContext._gateway is None:
@@ -125,9 +131,9 @@ def _for_master(master: str) -> dict[str, str]:
 
 def _quiet_gateway(conf: SparkConf) -> Any:
     """Start the JVM without its greetings; whatever else it says reaches standard error."""
-    logging = resources.files(__package__).joinpath("log4j2.properties")
+    rules = resources.files(__package__).joinpath("log4j2.properties")
     given = conf.get("spark.driver.extraJavaOptions") or ""
-    conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{logging} {given}".strip())
+    conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{rules} {given}".strip())
     read_end, write_end = os.pipe()
     try:
         gateway = launch_gateway(conf, {"stderr": write_end})  # type: ignore[no-untyped-call]
