@@ -146,20 +146,28 @@ def _keys(found: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:
 def _bitmaps(spark: SparkSession, keys: np.ndarray) -> Bitmaps | None:
     if not len(keys):
         return None
+    if not (keys[1:] > keys[:-1]).all():
+        keys = np.sort(keys)
     words = _WORDS
-    spans, places = np.unique(keys >> _shift(words), return_inverse=True)
+    spans, _ = _runs(keys >> _shift(words))
     if len(keys) < len(spans) * _DENSE:
         words = 1
-        spans, places = np.unique(keys >> _shift(words), return_inverse=True)
+        spans, _ = _runs(keys >> _shift(words))
+    used, begins = _runs(keys >> _WORD)
+    ones = np.uint64(1) << (keys & ((1 << _WORD) - 1)).astype(np.uint64)
     bits = np.zeros(len(spans) * words, np.uint64)
-    word = (keys >> _WORD) & (words - 1)
-    np.bitwise_or.at(
-        bits, places * words + word, np.uint64(1) << (keys & ((1 << _WORD) - 1)).astype(np.uint64)
-    )
+    places = np.searchsorted(spans, used >> (_shift(words) - _WORD)) * words + (used & (words - 1))
+    bits[places] = np.bitwise_or.reduceat(ones, begins)
     ends = pa.array(np.arange(len(spans) + 1) * words, pa.int32())
     lists = pa.ListArray.from_arrays(ends, pa.array(bits.view(np.int64)))
     table = pa.table({KEY: pa.array(spans, pa.int64()), _BITMAP: lists})
     return Bitmaps(spark.createDataFrame(table), words, len(spans))
+
+
+def _runs(ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different numbers of an ascending array, and where each begins."""
+    begins = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    return ordered[begins], begins
 
 
 def _from_files(
