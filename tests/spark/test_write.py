@@ -17,7 +17,7 @@ from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.connector import LakeSpark
 from headwater.spark.table import LakeTable
-from headwater.spark.writing import row_level
+from headwater.spark.writing import merging, row_level
 from headwater.spark.writing import rows as row_writing
 from tests.spark.judging import assert_same, by_jobs, duck_rows, versions
 from tests.storage.places import s3_options
@@ -152,6 +152,20 @@ def test_merge_reads_only_files_that_the_source_can_meet(session: LakeSpark, con
         session.table("t").merge(rows, on).when_matched_update_all().when_not_matched_insert_all().execute()
         assert_same(session, con, "t")
     assert read[::2] == [2, 1, 0]  # the second meets the updated rows, NULL meets nothing
+
+
+def test_one_row_of_the_source_with_a_great_many_partners_stays_out_of_the_driver(
+    session: LakeSpark, con: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con.execute("CREATE TABLE t AS SELECT i AS id, i % 2 AS k, 'old' AS v FROM range(1000) r(i)")
+    source = session.spark.createDataFrame([(1, "new")], "k bigint, v string")
+    monkeypatch.setattr(merging, "most_rows", lambda frame: 10)
+    done = session.table("t").merge(source, "t.k = s.k").when_matched_update({"v": "s.v"}).execute()
+    assert done.updated == 500
+    assert_same(session, con, "t")
+    monkeypatch.setattr(row_writing, "most_rows", lambda frame: 10)
+    assert session.table("t").append(session.table("t").df()).inserted == 1000
+    assert_same(session, con, "t")
 
 
 def test_two_rows_of_the_source_for_one_row_are_refused(table: LakeTable, con: Any) -> None:

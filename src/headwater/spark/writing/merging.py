@@ -27,7 +27,7 @@ from headwater.spark.writing.join_keys import rows_met
 from headwater.spark.writing.located import locate, located
 from headwater.spark.writing.native import ROW_ID
 from headwater.spark.writing.row_level import PLACE
-from headwater.spark.writing.rows import FOR_THE_DRIVER, estimated_bytes, row_bytes
+from headwater.spark.writing.rows import FOR_THE_DRIVER, few_rows, most_rows, row_bytes
 from headwater.spark.writing.transactions import WriteResult
 from headwater.typedefs import TableName
 
@@ -60,8 +60,12 @@ class _Run:
         self.old = self.tx.state.table(self.name)
         by_source = self.merge.of(Case.NOT_MATCHED_BY_SOURCE)
         source = self.merge.source
-        if not by_source and _is_plain(source.schema) and estimated_bytes(source) <= FOR_THE_DRIVER:
-            return self._small(source)
+        # (Columns are added after the scan, so a scan that adds some cannot be made again.)
+        if not by_source and not self.merge.schema_may_change and _is_plain(source.schema):
+            rows = few_rows(source)
+            done = None if rows is None else self._small(source, rows)
+            if done is not None:
+                return done
         return self._large(source)
 
     @property
@@ -89,11 +93,13 @@ class _Run:
 
     # -- a small source -----------------------------------------------------------------------------
 
-    def _small(self, source: DataFrame) -> WriteResult:
-        """The source in the driver, numbered; one job finds its partners and what becomes of them."""
+    def _small(self, source: DataFrame, rows: pa.Table) -> WriteResult | None:
+        """The source in the driver, numbered; one job finds its partners and what becomes of them.
+
+        None if those are many: a single row of the source may have any number of partners.
+        """
         from headwater.spark.merge import Case
 
-        rows = source.toArrow()
         numbers = pa.array(np.arange(rows.num_rows), pa.int64())
         numbered = self._local(rows.append_column(_SOURCE_ROW, numbers), source.schema)
         aliases = (self.merge.target_alias, self.merge.source_alias)
@@ -107,7 +113,10 @@ class _Run:
             F.col("rowid").alias(ROW_ID),
             *self._values(joined, matched),
         )
-        found = changes.toArrow()
+        most = max(most_rows(changes), rows.num_rows)
+        found = changes.limit(most + 1).toArrow()
+        if found.num_rows > most:
+            return None
         applied = found.filter(pa.array(found.column(_CLAUSE).to_numpy() >= 0))
         updated, deleted = self._replace(applied, matched)
         lonely = np.ones(rows.num_rows, np.bool_)

@@ -46,6 +46,23 @@ def row_bytes(frame: DataFrame) -> int:
     return max(1, int(schema.defaultSize()))
 
 
+def most_rows(frame: DataFrame) -> int:
+    """How many rows of this kind the driver takes at most."""
+    return 4 * FOR_THE_DRIVER // row_bytes(frame)
+
+
+def few_rows(frame: DataFrame) -> pa.Table | None:
+    """The rows, if Spark expects few of them and there are few; None otherwise.
+
+    The expectation alone is no bound: a small file may hold a great many rows that are alike.
+    """
+    if estimated_bytes(frame) > FOR_THE_DRIVER:
+        return None
+    most = most_rows(frame)
+    rows: pa.Table = frame.limit(most + 1).toArrow()
+    return rows if rows.num_rows <= most else None
+
+
 @dataclass(frozen=True)
 class RowWriter:
     """Writes rows for one Spark session."""
@@ -62,8 +79,9 @@ class RowWriter:
             return 0
         name = str(table.name)
         frame = stored_rows(frame, table)
-        if small if small is not None else estimated_bytes(frame) <= FOR_THE_DRIVER:
-            rows = from_spark(frame.toArrow(), table.columns)
+        few = few_rows(frame) if small is None else frame.toArrow() if small else None
+        if few is not None:
+            rows = from_spark(few, table.columns)
             if ROW_ID in rows.schema.names:
                 return tx.replace_rows(name, rows.drop_columns([ROW_ID]), rows.column(ROW_ID).to_numpy())
             return tx.append(name, rows)
