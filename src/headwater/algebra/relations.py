@@ -160,6 +160,8 @@ class Join(Relation):
     left: Relation
     right: Relation
     condition: exp.Expr | None = None
+    #: The side that is small enough to be sent to every worker, where that is known.
+    small: Literal["left", "right"] | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -167,7 +169,15 @@ class Join(Relation):
 
     @property
     def key(self) -> tuple[str, ...]:
-        return self.left.key + self.right.key
+        key = self.left.key + self.right.key
+        return key if self.side is None else (*key, self.side)
+
+    @property
+    def side(self) -> str | None:
+        """A column of full joins that says which sides a row is of: keys of NULL alone leave it open."""
+        if self.kind != "full":
+            return None
+        return "_".join(("_hw_side", *self.left.key[:1], *self.right.key[:1]))
 
     @property
     def children(self) -> tuple[Relation, ...]:
@@ -185,6 +195,8 @@ class Semi(Relation):
     right: Relation
     condition: exp.Expr
     anti: bool = False
+    #: Whether `right` is small enough to be sent to every worker.
+    small: bool = False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -208,13 +220,17 @@ class Semi(Relation):
 
 @dataclass(frozen=True)
 class Aggregate(Relation):
-    """One row per group; one row at all if there are no groups and `total`. Without aggregates: DISTINCT."""
+    """One row per group; without groups exactly one row. Without aggregates: DISTINCT."""
 
     child: Relation
     #: Columns of the child: expressions are computed by a projection below.
     groups: tuple[str, ...]
     #: (name, aggregate function over columns of the child), with FILTER and DISTINCT as sqlglot has them.
     aggregates: tuple[Named, ...]
+
+    @property
+    def weighted(self) -> bool:
+        return False
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -243,6 +259,9 @@ class UnionAll(Relation):
     inputs: tuple[Relation, ...]
     names: tuple[str, ...]
     tag: str
+    #: Which inputs are there, if some are left out, and what the others' keys would be.
+    numbers: tuple[int, ...] = ()
+    absent_key: tuple[str, ...] = ()
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -250,7 +269,13 @@ class UnionAll(Relation):
 
     @property
     def key(self) -> tuple[str, ...]:
-        return (self.tag, *dict.fromkeys(name for child in self.inputs for name in child.key))
+        given = (name for child in self.inputs for name in child.key)
+        return (self.tag, *dict.fromkeys((*given, *self.absent_key)))
+
+    @property
+    def tagged(self) -> tuple[tuple[int, Relation], ...]:
+        """The inputs with their numbers."""
+        return tuple(zip(self.numbers or range(len(self.inputs)), self.inputs, strict=True))
 
     @property
     def children(self) -> tuple[Relation, ...]:
@@ -370,6 +395,77 @@ class Opaque(Relation):
 
     def with_children(self, children: tuple[Relation, ...]) -> Opaque:
         return replace(self, inputs=children)
+
+
+@dataclass(frozen=True)
+class Concat(Relation):
+    """Rows of several relations with the same columns and the same key, as in the terms of a delta."""
+
+    inputs: tuple[Relation, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.inputs[0].columns
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.inputs[0].key
+
+    @property
+    def children(self) -> tuple[Relation, ...]:
+        return self.inputs
+
+    def with_children(self, children: tuple[Relation, ...]) -> Concat:
+        return replace(self, inputs=children)
+
+
+@dataclass(frozen=True)
+class Signed(Relation):
+    """Rows that all came (1) or all went (-1)."""
+
+    child: Relation
+    sign: int
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.child.columns
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.child.key
+
+    @property
+    def children(self) -> tuple[Relation, ...]:
+        return (self.child,)
+
+    def with_children(self, children: tuple[Relation, ...]) -> Signed:
+        return replace(self, child=children[0])
+
+    @property
+    def weighted(self) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class Net(Relation):
+    """A delta in which equal rows have cancelled each other."""
+
+    child: Relation
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.child.columns
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.child.key
+
+    @property
+    def children(self) -> tuple[Relation, ...]:
+        return (self.child,)
+
+    def with_children(self, children: tuple[Relation, ...]) -> Net:
+        return replace(self, child=children[0])
 
 
 @dataclass(frozen=True)

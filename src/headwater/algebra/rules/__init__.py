@@ -1,0 +1,1 @@
+"""What a change of its inputs means for each operator: one rule per file, its law above it."""
