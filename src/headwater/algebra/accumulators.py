@@ -2,7 +2,8 @@
 
 An aggregate over exact numbers is a function of sums: its group's new value is the old sums plus the sums of
 what came minus the sums of what went. Sums of floating-point numbers depend on the order of addition, so they
-and everything that is no sum (min, percentile, collect_list, DISTINCT) are computed again for affected groups.
+and everything that is no sum (min, percentile, collect_list, DISTINCT) are computed again for the groups that
+changed.
 """
 
 from __future__ import annotations

@@ -90,7 +90,8 @@ class Renderer:
 
     def select(self, relation: Relation) -> exp.Query:
         """The relation as a query."""
-        made: exp.Query = getattr(self, self._by_kind[type(relation)])(relation)
+        kind = next(kind for kind in type(relation).__mro__ if kind in self._by_kind)
+        made: exp.Query = getattr(self, self._by_kind[kind])(relation)
         return made
 
     def from_(self, relation: Relation, alias: str = "_t") -> exp.Subquery:

@@ -3,7 +3,8 @@
     Δ(T₁ ⋈ … ⋈ Tₙ) = Σᵢ  new(T₁) ⋈ … ⋈ new(Tᵢ₋₁) ⋈ ΔTᵢ ⋈ old(Tᵢ₊₁) ⋈ … ⋈ old(Tₙ)
 
 n terms rather than 2ⁿ - 1, and a term whose ΔTᵢ is empty is left out. Each term begins with its delta and
-goes on to whatever a condition connects to what is there already, so that the delta's few rows drive the work.
+goes on to whatever a condition connects to what is there already, so that the few rows of the delta drive
+the work.
 """
 
 from __future__ import annotations

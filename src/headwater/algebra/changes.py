@@ -1,0 +1,191 @@
+"""What the changes of its inputs mean for a stage's stored rows, as one relation.
+
+Two shapes come out. *Signed*: rows that came and went, each with its weight, of stages that store plain rows.
+*Paired*: for each affected key the row as it is now beside the row as it was stored, of everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sqlglot import exp
+
+from headwater.algebra.accumulators import ROWS, change
+from headwater.algebra.relations import (
+    WEIGHT,
+    Aggregate,
+    Filter,
+    Join,
+    Named,
+    Net,
+    Project,
+    Relation,
+    Scan,
+    column,
+)
+from headwater.algebra.rules.context import Context, all_of, keys_of, restrict
+from headwater.algebra.rules.delta import delta
+from headwater.algebra.stages import Stage
+
+#: Prefix of a stored row's columns as they were.
+OLD = "_old_"
+#: Whether the row exists now, and whether it was stored before.
+IS, WAS = "_hw_is", "_hw_was"
+#: Where a stored row is: the number of a file, a position in it, the row's id. Its reader gives them.
+PLACE = ("_hw_file", "_hw_position", "_hw_row")
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The changes of a stage's stored rows. Columns have stored names."""
+
+    shape: Literal["signed", "paired"]
+    relation: Relation
+
+
+def changes(
+    stage: Stage, changed: Iterable[str], *, time_moved: bool = False, full: bool = False
+) -> Changes | None:
+    """What to do to a stage's rows when some of its inputs changed; None: nothing.
+
+    With `full` everything is computed from the inputs as they are now, and compared with what is stored.
+    """
+    sources = frozenset(changed)
+    context = Context(
+        sources, time_moved, lambda relation, _: delta(relation, sources, time_moved=time_moved)
+    )
+    if not full and not context.touched(stage.relation):
+        return None
+    if full or stage.strategy in ("anew", "first rows"):
+        return Changes("paired", _difference(stage, _renamed(stage, stage.relation), None))
+    if stage.strategy == "rows":
+        moved = context.of(stage.relation)
+        return None if moved is None else Changes("signed", _signed(stage, moved))
+    if stage.child is None:
+        raise ValueError(f"stage {stage.source} aggregates nothing")
+    moved = context.of(stage.child)
+    if moved is None:
+        return None
+    if stage.strategy == "sums":
+        return Changes("paired", _added(stage, moved))
+    return Changes("paired", _regrouped(stage, moved))
+
+
+def _signed(stage: Stage, moved: Relation) -> Relation:
+    """Net rows with their weights; those that went with their place."""
+    rows = Net(_renamed(stage, moved))
+    stored = _placed(stage, only=stage.key)
+    on = _same(stage.key, (OLD + name for name in stage.key))
+    gone = exp.LT(this=column(WEIGHT), expression=exp.Literal.number(0))
+    joined = Join("left", rows, stored, exp.and_(gone, on), small=None)
+    return Project(joined, tuple((name, column(name)) for name in (*_names(stage), *PLACE)))
+
+
+def _added(stage: Stage, moved: Relation) -> Relation:
+    """Old sums and the sums of the delta, added up."""
+    sums = Aggregate(
+        moved, stage.groups, tuple((f"_hw_d_{name}", call) for name, call in change(stage.states))
+    )
+    stored = _placed(stage)
+    on = _same(stage.groups, (OLD + name for name in stage.key))
+    joined = Join("left", sums, stored, on, small="right" if not stage.groups else None)
+    added: list[Named] = [(name, column(name)) for name in stage.groups]
+    for state in stage.states:
+        zero = exp.Literal.number(0)
+        before = exp.Coalesce(this=column(OLD + state.name), expressions=[zero])
+        more = exp.Coalesce(this=column(f"_hw_d_{state.name}"), expressions=[zero.copy()])
+        total = exp.Add(this=before, expression=more)
+        added.append((state.name, exp.cast(total, stage.types[state.name], dialect="spark")))
+    now = Project(joined, (*added, *_kept(stored)))
+    outputs = _outputs(stage)
+    exists = exp.GT(this=column(ROWS), expression=exp.Literal.number(0)) if stage.groups else exp.true()
+    paired = Project(now, (*outputs, *_kept(stored), (IS, exists), (WAS, _was())))
+    return _only_changed(stage, paired)
+
+
+def _regrouped(stage: Stage, moved: Relation) -> Relation:
+    """The groups that the delta touches, computed again."""
+    if not stage.groups:
+        return _difference(stage, _renamed(stage, stage.relation), None)
+    values = [column(name) for name in stage.groups]
+    keys = keys_of([(moved, values)])
+    outer = stage.relation
+    if not isinstance(outer, Project) or not isinstance(outer.child, Aggregate) or stage.child is None:
+        raise ValueError(f"stage {stage.source} is not a projection of an aggregate")
+    again = outer.with_children((outer.child.with_children((restrict(stage.child, keys, values),)),))
+    stored = restrict(_placed(stage), keys, [column(OLD + name) for name in stage.key])
+    return _difference(stage, _renamed(stage, again), stored)
+
+
+def _difference(stage: Stage, now: Relation, stored: Relation | None) -> Relation:
+    """Rows as they are now beside rows as they are stored, where the two differ."""
+    marked = Project(now, (*((name, column(name)) for name in now.columns), ("_hw_is_now", exp.true())))
+    stored = stored or _placed(stage)
+    on = _same(stage.key, (OLD + name for name in stage.key))
+    joined = Join("full", marked, stored, on)
+    outputs = tuple((name, column(name)) for name in _names(stage))
+    exists = exp.Coalesce(this=column("_hw_is_now"), expressions=[exp.false()])
+    return _only_changed(stage, Project(joined, (*outputs, *_kept(stored), (IS, exists), (WAS, _was()))))
+
+
+def _placed(stage: Stage, only: Sequence[str] | None = None) -> Scan:
+    """The stored rows with their places."""
+    scan = stage.stored("old", OLD)
+    wanted = [OLD + name for name in only] if only is not None else scan.columns
+    fields = tuple(pair for pair in scan.fields if pair[0] in wanted)
+    return Scan(scan.source, (*fields, *((name, name) for name in PLACE)), (), "old")
+
+
+def _renamed(stage: Stage, relation: Relation) -> Relation:
+    """A relation's rows under their stored names; names below are free of them."""
+    return _Stored(relation, tuple((stored, column(name)) for stored, name in stage.fields), stage.key)
+
+
+@dataclass(frozen=True)
+class _Stored(Project):
+    """A projection to stored columns: they hold the key."""
+
+    stored_key: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.stored_key
+
+
+def _outputs(stage: Stage) -> tuple[Named, ...]:
+    """What an aggregate stores, over groups and states."""
+    if not isinstance(stage.relation, Project):
+        raise ValueError(f"stage {stage.source} is not a projection of an aggregate")
+    return stage.relation.outputs
+
+
+def _kept(stored: Relation) -> tuple[Named, ...]:
+    return tuple((name, column(name)) for name in stored.columns)
+
+
+def _names(stage: Stage) -> tuple[str, ...]:
+    return tuple(name for name, _ in stage.fields)
+
+
+def _was() -> exp.Expr:
+    return exp.Not(this=exp.Is(this=column(PLACE[2]), expression=exp.null()))
+
+
+def _same(left: Iterable[str], right: Iterable[str]) -> exp.Expr:
+    """Equal values, NULLs included."""
+    return all_of(
+        exp.NullSafeEQ(this=column(a), expression=column(b)) for a, b in zip(left, right, strict=True)
+    )
+
+
+def _only_changed(stage: Stage, paired: Relation) -> Relation:
+    """Without rows that are what they were, and without groups that came and went."""
+    same = all_of(exp.NullSafeEQ(this=column(name), expression=column(OLD + name)) for name in _names(stage))
+    both = exp.and_(column(IS), column(WAS))
+    either = exp.or_(column(IS), column(WAS))
+    return Filter(paired, exp.and_(exp.paren(either), exp.not_(exp.paren(exp.and_(both, same)))))
+
+
+__all__ = ["IS", "OLD", "PLACE", "WAS", "Changes", "changes"]

@@ -1,0 +1,296 @@
+"""A query as a chain of stages, each with a stored result.
+
+Operators that keep state (aggregates, DISTINCT, set operations, first rows) are cut out of the query and
+become stages of their own: what is above them reads their stored rows, whose states before and after are known
+exactly. So an aggregate of an aggregate is a chain of two. The last stage is what users see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from sqlglot import exp
+
+from headwater.algebra.accumulators import Accumulator, State, accumulator, initial, rows_state, states_of
+from headwater.algebra.relations import (
+    Aggregate,
+    Filter,
+    Join,
+    Named,
+    Opaque,
+    Project,
+    Query,
+    Relation,
+    Scan,
+    Semi,
+    TopK,
+    Window,
+    column,
+)
+from headwater.algebra.rules.context import equi_condition, speaks_of_now
+
+#: Says whether a stored row is part of what users see.
+SHOWN = "_hw_shown"
+
+#: Names and Spark types of a relation's columns, the rest of its key included.
+Types = Mapping[str, str]
+#: Finds out the types of a relation's columns, given those of the stages it reads.
+Describe = Callable[[Relation, Mapping[str, Types]], Types]
+
+Strategy = Literal["rows", "sums", "groups", "first rows", "anew"]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One stored result and how it follows from its inputs."""
+
+    #: What later stages read it as: `@1`, `@2`, …; the last is `@`.
+    source: str
+    strategy: Strategy
+    #: The rows to store, from the inputs as they are now.
+    relation: Relation
+    #: Stored names of the columns, in order, with the names they have in `relation`.
+    fields: tuple[tuple[str, str], ...]
+    #: Stored names of what identifies a row.
+    key: tuple[str, ...]
+    #: Stored names with their Spark types.
+    types: Types = field(default_factory=dict, compare=False)
+    #: Of an aggregate: what it is over, its groups, its states, and what is computed from those.
+    child: Relation | None = None
+    groups: tuple[str, ...] = ()
+    states: tuple[State, ...] = ()
+    #: Why it cannot follow changes, if it cannot.
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The tables and stages it reads."""
+        scans = (node for node in self.relation.walk() if isinstance(node, Scan))
+        return tuple(dict.fromkeys(scan.source for scan in scans))
+
+    @property
+    def depends_on_time(self) -> bool:
+        """Whether its rows change when only time passes."""
+        return any(
+            isinstance(node, Filter) and speaks_of_now(node.condition) for node in self.relation.walk()
+        )
+
+    def stored(self, version: Literal["old", "new", "delta"] = "old", prefix: str = "_old_") -> Scan:
+        """Its stored rows, under names of their own."""
+        return Scan(
+            self.source,
+            tuple((prefix + name, name) for name, _ in self.fields),
+            tuple((prefix + name, name) for name in self.key),
+            version,
+        )
+
+
+@dataclass(frozen=True)
+class Program:
+    """All stages of a query, in the order in which they are computed."""
+
+    stages: tuple[Stage, ...]
+    #: Names users see, which are also the stored names.
+    columns: tuple[str, ...]
+
+    @property
+    def result(self) -> Stage:
+        """The stage users see."""
+        return self.stages[-1]
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why parts of it are computed anew each time."""
+        return tuple(dict.fromkeys(reason for stage in self.stages for reason in stage.reasons))
+
+
+def compile_query(query: Query, describe: Describe) -> Program:
+    """Cut a query into stages."""
+    cutter = _Cutter(describe)
+    top = cutter.cut(query.relation)
+    cutter.last(top, query)
+    return Program(tuple(cutter.stages), tuple(name for name, _ in query.outputs))
+
+
+class _Cutter:
+    def __init__(self, describe: Describe):
+        self.describe = describe
+        self.stages: list[Stage] = []
+        self.types: dict[str, Types] = {}
+        self._known: dict[Relation, Stage] = {}
+
+    def cut(self, relation: Relation, *, top: bool = True) -> Relation:
+        """The relation with everything below its top that keeps state replaced by scans of stages."""
+        below = top and _folds(relation)
+        children = tuple(self.cut(child, top=below) for child in relation.children)
+        made = relation.with_children(children)
+        if isinstance(made, Window):
+            made = replace(made, child=self._restrictable(made.child, made.partition))
+        elif isinstance(made, (Join, Semi)):
+            made = made.with_children(tuple(self._restrictable(child, ()) for child in made.children))
+        if not top and isinstance(made, (Aggregate, TopK, Opaque)):
+            return self._scan(made)
+        return made
+
+    def last(self, relation: Relation, query: Query) -> None:
+        """Make the stage that users see."""
+        outputs = tuple(query.outputs)
+        folded = _fold(relation)
+        if isinstance(folded.base, Aggregate):
+            values = [(name, folded.values[inner].copy()) for name, inner in outputs]
+            self._aggregate("@", folded.base, values, folded.shown)
+        elif isinstance(folded.base, TopK) and not folded.shown and folded.base is not relation:
+            self._rows("@", Project(folded.base, tuple(folded.values.items())), outputs)
+        else:
+            self._rows("@", relation, outputs)
+
+    def _scan(self, relation: Relation) -> Scan:
+        """A relation as a stage of its own."""
+        stage = self._known.get(relation)
+        if stage is None:
+            source = f"@{len(self.stages) + 1}"
+            outputs = tuple((name, name) for name in relation.columns)
+            if isinstance(relation, Aggregate):
+                self._aggregate(source, relation, [(n, column(n)) for n in relation.columns], None)
+            else:
+                self._rows(source, relation, outputs)
+            stage = self._known[relation] = self.stages[-1]
+        return Scan(
+            stage.source,
+            tuple((name, name) for name in relation.columns),
+            tuple(zip(relation.key, stage.key, strict=True)),
+        )
+
+    def _restrictable(self, child: Relation, partition: Sequence[str]) -> Relation:
+        """What is read again for some keys only must not hold what cannot be computed for these alone."""
+        for node in child.walk():
+            if isinstance(node, Window) and not set(partition) >= set(node.partition):
+                return self._scan(child)
+        return child
+
+    def _add(self, stage: Stage) -> None:
+        found = self.describe(stage.relation, self.types)
+        types = {stored: found[name] for stored, name in stage.fields}
+        self.types[stage.source] = types
+        self.stages.append(replace(stage, types=types))
+
+    # -- kinds of stages ----------------------------------------------------------------------------
+
+    def _rows(self, source: str, relation: Relation, outputs: Sequence[tuple[str, str]]) -> None:
+        """A stage whose rows are those of the relation, with the rest of its key."""
+        stored = {inner: name for name, inner in outputs}
+        fields = list(outputs)
+        key: list[str] = []
+        for number, inner in enumerate(relation.key):
+            if inner not in stored:
+                stored[inner] = f"_hw_key_{number + 1}"
+                fields.append((stored[inner], inner))
+            key.append(stored[inner])
+        reasons = _reasons(relation)
+        strategy: Strategy = "rows"
+        if isinstance(_fold(relation).base, TopK):
+            strategy = "first rows"
+        elif any(isinstance(node, Opaque) for node in relation.walk()):
+            strategy = "anew"
+        self._add(Stage(source, strategy, relation, tuple(fields), tuple(key), reasons=reasons))
+
+    def _aggregate(
+        self, source: str, node: Aggregate, outputs: Sequence[Named], shown: exp.Expr | None
+    ) -> None:
+        """A stage that stores groups, states and what is computed from them."""
+        child_types = self.describe(node.child, self.types)
+        found = {name: accumulator(name, call, child_types) for name, call in node.aggregates}
+        sums: dict[str, Accumulator] = {name: each for name, each in found.items() if each is not None}
+        all_sums = len(sums) == len(found)
+        if all_sums:
+            states = states_of(sums)
+            values = {name: each.value for name, each in sums.items()}
+            base = Aggregate(node.child, node.groups, initial(states))
+        else:
+            states = (rows_state(),)
+            values = {name: column(name) for name, _ in node.aggregates}
+            base = Aggregate(node.child, node.groups, (*initial(states), *node.aggregates))
+        computed: list[Named] = [(name, _substituted(value, values)) for name, value in outputs]
+        stored = {inner.name: name for name, inner in outputs if isinstance(inner, exp.Column)}
+        kept: list[Named] = list(computed)
+        key = []
+        for number, group in enumerate(node.groups):
+            if group not in stored:
+                stored[group] = f"_hw_key_{number + 1}"
+                kept.append((stored[group], column(group)))
+            key.append(stored[group])
+        kept += [(state.name, column(state.name)) for state in states]
+        if shown is not None:
+            condition = exp.Coalesce(this=_substituted(shown, values), expressions=[exp.false()])
+            kept.append((SHOWN, condition))
+        self._add(
+            Stage(
+                source,
+                "sums" if all_sums else "groups",
+                Project(base, tuple(kept)),
+                tuple((name, name) for name, _ in kept),
+                tuple(key),
+                child=node.child,
+                groups=node.groups,
+                states=states,
+                reasons=_reasons(node.child),
+            )
+        )
+
+
+@dataclass(frozen=True)
+class _Folded:
+    """Projections and conditions above a relation, as values over its columns and one condition."""
+
+    base: Relation
+    values: dict[str, exp.Expr]
+    shown: exp.Expr | None
+
+
+def _folds(relation: Relation) -> bool:
+    """Whether a stage can do what an operator does when it stores a row."""
+    if isinstance(relation, Filter):
+        return not speaks_of_now(relation.condition)
+    return isinstance(relation, Project)
+
+
+def _fold(relation: Relation) -> _Folded:
+    if isinstance(relation, Project):
+        below = _fold(relation.child)
+        values = {name: _substituted(value, below.values) for name, value in relation.outputs}
+        return replace(below, values=values)
+    if isinstance(relation, Filter) and _folds(relation):
+        below = _fold(relation.child)
+        condition = _substituted(relation.condition, below.values)
+        shown = condition if below.shown is None else exp.and_(below.shown, condition)
+        return replace(below, shown=shown)
+    return _Folded(relation, {name: column(name) for name in relation.columns}, None)
+
+
+def _substituted(expression: exp.Expr, values: Mapping[str, exp.Expr]) -> exp.Expr:
+    """An expression over columns as one over what those are computed from."""
+
+    def value(node: exp.Expr) -> exp.Expr:
+        if not isinstance(node, exp.Column) or node.name not in values:
+            return node
+        found = values[node.name].copy()
+        return found if isinstance(found, (exp.Column, exp.Literal)) else exp.paren(found)
+
+    return expression.copy().transform(value)
+
+
+def _reasons(relation: Relation) -> tuple[str, ...]:
+    """Why a part of a relation cannot follow changes at a cost that follows them."""
+    found: list[str] = []
+    for node in relation.walk():
+        if isinstance(node, Opaque):
+            found.append(node.reason)
+        elif isinstance(node, Window) and not node.partition:
+            found.append("a window without PARTITION BY covers all rows")
+        elif isinstance(node, (Join, Semi)) and getattr(node, "kind", "semi") != "inner":
+            if not equi_condition(node.condition, node.left, node.right).left:
+                what = "EXISTS" if isinstance(node, Semi) else "an outer join"
+                found.append(f"{what} without an equality between the two sides has no keys to follow")
+    return tuple(dict.fromkeys(found))
