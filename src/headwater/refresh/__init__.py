@@ -1,0 +1,1 @@
+"""Stream tables: their definitions, and how they are kept up to date."""
