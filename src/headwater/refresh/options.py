@@ -1,0 +1,254 @@
+"""Options of stream tables: their names, the values they take, and schedules."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from headwater.errors import SettingsError, UnsupportedError
+from headwater.refresh.model import Mode
+from headwater.storage.locations import parse_location
+
+log = logging.getLogger("headwater.refresh")
+
+#: How often a stream table may fail in a row before it is suspended, unless `max_failures` says otherwise.
+MAX_FAILURES = 3
+#: Under this name a stream table remembers the project folder it came from.
+PROJECT = "project"
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_EVERY = re.compile(r"(\d+)\s*([smhd])", re.IGNORECASE)
+_MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
+_DAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
+#: (what, lowest, highest, names) of the fields of a cron expression.
+_FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
+    ("minute", 0, 59, ()),
+    ("hour", 0, 23, ()),
+    ("day of the month", 1, 31, ()),
+    ("month", 1, 12, _MONTHS),
+    ("day of the week", 0, 7, _DAYS),
+)
+_SCHEDULE_HINT = (
+    "Write '5s', '10m', '1h', '2d', a cron expression such as '0 6 * * mon-fri', or 'downstream'."
+)
+_CODECS = {"snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "lz4": "lz4", "none": "uncompressed"}
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a stream table is to be refreshed."""
+
+    kind: Literal["every", "cron", "downstream"]
+    text: str
+    #: Of `every`.
+    seconds: int | None = None
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Read a schedule.
+
+    >>> parse_schedule("10m").seconds, parse_schedule("*/5 8-18 * * mon-fri").kind
+    (600, 'cron')
+    """
+    given = text.strip()
+    if given.lower() == "downstream":
+        return Schedule("downstream", "downstream")
+    every = _EVERY.fullmatch(given)
+    if every is not None:
+        number, unit = int(every[1]), every[2].lower()
+        if number == 0:
+            raise _bad(
+                "schedule", text, "the time between refreshes must be more than nothing", _SCHEDULE_HINT
+            )
+        return Schedule("every", f"{number}{unit}", number * _SECONDS[unit])
+    fields = given.split()
+    if len(fields) != len(_FIELDS):
+        why = f"a cron expression has 5 fields, this has {len(fields)}" if len(fields) > 1 else None
+        raise _bad("schedule", text, why, _SCHEDULE_HINT)
+    for field, (what, low, high, names) in zip(fields, _FIELDS, strict=True):
+        wrong = _wrong_field(field, low, high, names)
+        if wrong is not None:
+            raise _bad("schedule", text, f"{wrong} is no {what} ({low} to {high})", _SCHEDULE_HINT)
+    return Schedule("cron", " ".join(fields))
+
+
+def _wrong_field(field: str, low: int, high: int, names: tuple[str, ...]) -> str | None:
+    """The part of a field that cannot be read: `*`, `5`, `1-5`, `*/10`, `mon,fri` and lists of them can."""
+    for part in field.lower().split(","):
+        span, slash, step = part.partition("/")
+        if slash and not (step.isdecimal() and int(step) > 0):
+            return repr(part)
+        ends = [] if span == "*" else span.split("-")
+        values = [
+            names.index(end) + (low if names is _MONTHS else 0) if end in names else end for end in ends
+        ]
+        numbers = [int(value) for value in values if str(value).isdecimal()]
+        if len(numbers) != len(values) or len(values) > 2 or numbers != sorted(numbers):
+            return repr(part)
+        if any(not low <= number <= high for number in numbers):
+            return repr(part)
+    return None
+
+
+# -- the options --------------------------------------------------------------------------------------
+
+
+def _schedule(text: str) -> str:
+    return parse_schedule(text).text
+
+
+def _mode(text: str) -> str:
+    return _one_of("refresh_mode", text, [mode.value for mode in Mode])
+
+
+def _sink(text: str) -> str:
+    if text.lower() != "ducklake":
+        raise UnsupportedError(
+            f"There is no sink {text!r}.",
+            hint="'ducklake' is the one there is, and the default.",
+            option="sink",
+        )
+    return "ducklake"
+
+
+def _sink_mode(text: str) -> str:
+    if text.lower() != "merge":
+        raise UnsupportedError(
+            f"ducklake_sink_mode {text!r} is not supported.",
+            hint="'merge' is, and the default: the table is the current result.",
+            option="ducklake_sink_mode",
+        )
+    return "merge"
+
+
+def _sink_path(text: str) -> str:
+    parse_location(text)
+    raise UnsupportedError(
+        "ducklake_sink_path is not supported.",
+        detail="Results are stored in the lake itself, below its data path.",
+        hint="Leave it out.",
+        option="ducklake_sink_path",
+    )
+
+
+def _sink_table(text: str) -> str:
+    _number("ducklake_sink_table_id", text, 0)
+    raise UnsupportedError(
+        "ducklake_sink_table_id is not supported.",
+        detail="Results are stored in a table that the stream table has for itself.",
+        hint="Leave it out.",
+        option="ducklake_sink_table_id",
+    )
+
+
+def _compression(text: str) -> str:
+    codec = _CODECS.get("none" if text.lower() == "uncompressed" else text.lower())
+    if codec is None:
+        # A codec changes no result, so a wrong one is no reason to stop a pipeline.
+        log.warning("There is no codec %r (there are %s): snappy is used.", text, ", ".join(_CODECS))
+        return "snappy"
+    return codec
+
+
+def _nondeterministic(text: str) -> str:
+    return _one_of("nondeterministic", text, ["refuse", "full"])
+
+
+def _max_failures(text: str) -> str:
+    return str(_number("max_failures", text, 1))
+
+
+def _project(text: str) -> str:
+    if not text.strip():
+        raise _bad(PROJECT, text, "it is empty", "Give the project a name.")
+    return text.strip()
+
+
+#: Every option with what checks its value and brings it to its usual form.
+OPTIONS: Mapping[str, Callable[[str], str]] = {
+    "schedule": _schedule,
+    "refresh_mode": _mode,
+    "sink": _sink,
+    "ducklake_sink_mode": _sink_mode,
+    "ducklake_sink_path": _sink_path,
+    "ducklake_sink_table_id": _sink_table,
+    "ducklake_sink_compression": _compression,
+    "nondeterministic": _nondeterministic,
+    "max_failures": _max_failures,
+    PROJECT: _project,
+}
+#: Those that people set; a project sets the other.
+NAMES = tuple(name for name in OPTIONS if name != PROJECT)
+
+
+def check_option(name: str, value: str) -> str:
+    """The value of an option in its usual form; an error for an unknown name or a value it cannot have."""
+    check = OPTIONS.get(name.lower())
+    if check is None:
+        raise SettingsError(
+            f"There is no option {name!r} of stream tables.", hint=nearest_name(name, NAMES), option=name
+        )
+    return check(value)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """Options by what they are for; a name that is not there was not given. None: back to the default."""
+
+    mode: Mode | None
+    given: Mapping[str, str | None]
+
+    @property
+    def has_schedule(self) -> bool:
+        """Whether a schedule was given, or NULL for none."""
+        return "schedule" in self.given
+
+    @property
+    def schedule(self) -> str | None:
+        """The schedule."""
+        return self.given.get("schedule")
+
+    @property
+    def options(self) -> dict[str, str | None]:
+        """All but schedule and mode."""
+        return {k: v for k, v in self.given.items() if k not in ("schedule", "refresh_mode")}
+
+
+def settle(given: Iterable[tuple[str, str | None]]) -> Settled:
+    """Check options."""
+    checked: dict[str, str | None] = {}
+    for name, value in given:
+        key = name.lower()
+        # NULL is checked by its name alone.
+        checked[key] = None if value is None and key in OPTIONS else check_option(name, value or "")
+    mode = Mode(checked["refresh_mode"] or Mode.AUTO) if "refresh_mode" in checked else None
+    return Settled(mode, checked)
+
+
+def nearest_name(name: str, names: Iterable[str]) -> str:
+    """The name that was meant, or all there are."""
+    listed = list(names)
+    near = difflib.get_close_matches(name.lower(), listed, n=1)
+    return f"Did you mean '{near[0]}'?" if near else "There are: " + ", ".join(listed) + "."
+
+
+def _one_of(name: str, text: str, values: list[str]) -> str:
+    if text.lower() in values:
+        return text.lower()
+    near = difflib.get_close_matches(text.lower(), values, n=1)
+    meant = f"Did you mean '{near[0]}'? " if near else ""
+    raise _bad(name, text, None, f"{meant}It is one of: {', '.join(values)}.")
+
+
+def _number(name: str, text: str, low: int) -> int:
+    if text.isdecimal() and int(text) >= low:
+        return int(text)
+    raise _bad(name, text, None, f"It is a whole number, {low} or more.")
+
+
+def _bad(name: str, text: str, why: str | None, hint: str) -> SettingsError:
+    return SettingsError(f"{text!r} is no value of {name}.", detail=why, hint=hint, option=name, value=text)
