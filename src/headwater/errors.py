@@ -79,6 +79,15 @@ class UnsupportedError(HeadwaterError):
     code = "unsupported"
 
 
+class QueryError(HeadwaterError):
+    """A query that cannot be understood, or not be kept; the detail shows the place in its text.
+
+    Attributes: `line`, `column` (both from 1) and `fragment`, the piece of SQL it is about.
+    """
+
+    code = "query"
+
+
 class NotFoundError(HeadwaterError):
     """A schema, table, column, view or snapshot that does not exist."""
 
@@ -160,3 +169,15 @@ class EmbeddedServerError(HeadwaterError):
     """The embedded PostgreSQL could not be started."""
 
     code = "embedded_server"
+
+
+class StreamTableError(HeadwaterError):
+    """A stream table cannot be made, changed or refreshed."""
+
+    code = "stream_table"
+
+
+class InvariantError(StreamTableError):
+    """A refresh would have corrupted its result, and was stopped."""
+
+    code = "refresh_invariant"
