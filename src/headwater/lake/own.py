@@ -6,11 +6,16 @@ several lakes, so every row names its lake by the id kept among the lake's own m
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 from uuid import uuid4
 
 from psycopg import sql
 
+from headwater.errors import CatalogError
 from headwater.lake.connection import Connection, Database
+
+Result = TypeVar("Result")
 
 SCHEMA = "headwater"
 LAKE_ID_KEY = "headwater_lake_id"
@@ -66,3 +71,72 @@ def applied_snapshot(connection: Connection, lake: str, operation_id: str) -> in
         (lake, operation_id),
     ).fetchone()
     return None if row is None else int(row[0])
+
+
+def write(db: Database, work: Callable[[Connection], Result]) -> Result:
+    """Run `work` in a transaction of its own, apart from any snapshot; again if the connection broke.
+
+    What it does must bear being done twice: a connection can break after the commit and before its answer.
+    """
+
+    def attempt() -> Result:
+        with db.connection() as connection, connection.transaction():
+            return work(connection)
+
+    return db.retrying(attempt)
+
+
+_COMPONENTS = (
+    "CREATE TABLE IF NOT EXISTS headwater.component (name text PRIMARY KEY, version int NOT NULL, "
+    "changed_at timestamptz NOT NULL DEFAULT now())"
+)
+
+
+def component_version(connection: Connection, component: str) -> int:
+    """Which version of a component's tables there is; 0 before its first use."""
+    found = connection.execute("SELECT to_regclass('headwater.component')").fetchone()
+    if found is None or found[0] is None:
+        return 0
+    row = connection.execute(
+        "SELECT version FROM headwater.component WHERE name = %s", (component,)
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def check_component(version: int, component: str, newest: int) -> None:
+    """Refuse tables that a later Headwater has changed."""
+    if version > newest:
+        raise CatalogError(
+            f"Headwater's own tables ({component}) are of version {version}; this Headwater knows {newest}.",
+            hint="Upgrade Headwater: a newer one has used this database.",
+            component=component,
+            version=version,
+        )
+
+
+def ensure_component(db: Database, component: str, versions: Sequence[Sequence[str]]) -> str:
+    """Create a component's tables, or bring them up to date; returns the lake's id.
+
+    `versions` holds, for each version from 1 on, the statements that lead there from the one before.
+    """
+    lake = ensure_own_tables(db)
+
+    def work(connection: Connection) -> None:
+        # Held until the commit, also by others that find the same version missing.
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        known = component_version(connection, component)
+        check_component(known, component, len(versions))
+        if known == len(versions):
+            return
+        connection.execute(_COMPONENTS)
+        for statements in versions[known:]:
+            for text in statements:
+                connection.execute(text.encode())
+        connection.execute(
+            "INSERT INTO headwater.component (name, version) VALUES (%s, %s) "
+            "ON CONFLICT (name) DO UPDATE SET version = excluded.version, changed_at = now()",
+            (component, len(versions)),
+        )
+
+    write(db, work)
+    return lake

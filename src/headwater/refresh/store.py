@@ -1,0 +1,302 @@
+"""Stream tables in the catalog: what they are, how far they are, what was done.
+
+Everything that belongs to a result commits with the result's snapshot:
+
+with lake.transaction() as tx:
+    tx.append(storage, rows)
+    tx.join(store.commit_refresh(stream.id, frontier, result))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from headwater.errors import AlreadyExistsError, ConflictError, NotFoundError
+from headwater.lake.catalog import table_name
+from headwater.lake.connection import Connection, Cursor
+from headwater.lake.lake import Lake
+from headwater.lake.own import check_component, component_version, ensure_component, lake_id, write
+from headwater.lake.writing.commit import Join
+from headwater.refresh import catalog_tables as sql
+from headwater.refresh.catalog_rows import (
+    Recorded,
+    as_json,
+    definition_json,
+    failure_text,
+    provenance_of,
+    recorded_of,
+    refresh_row,
+    settled,
+    sources_data,
+    stream_of,
+    stream_row,
+)
+from headwater.refresh.model import Definition, Frontier, RefreshResult, Status, StreamTable
+from headwater.refresh.provenance import Provenance
+from headwater.typedefs import SnapshotId, TableName
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """One stream table of a wave, for `StreamStore.commit_refreshes`."""
+
+    stream_id: str
+    frontier: Frontier
+    result: RefreshResult
+    #: The frontier this refresh began at; None if there was none. Another one at the commit is a conflict.
+    before: Frontier | None = None
+    #: Whether `before` is compared.
+    checked: bool = True
+
+
+class StreamStore:
+    """The stream tables of one lake."""
+
+    def __init__(self, lake: Lake):
+        self._lake = lake
+        self._db = lake.db
+        self._lake_id: str | None = None
+
+    def ensure(self) -> str:
+        """Create the tables, or bring them up to date; returns the lake's id. Called by whatever writes."""
+        if self._lake_id is None:
+            self._lake_id = ensure_component(self._db, sql.COMPONENT, sql.VERSIONS)
+        return self._lake_id
+
+    # -- reading ------------------------------------------------------------------------------------
+
+    def all(self) -> list[StreamTable]:
+        """All stream tables, by name."""
+        return [stream_of(row) for row in self._rows(sql.STREAMS, None)]
+
+    def get(self, name: TableName) -> StreamTable | None:
+        """The stream table of that name, or None."""
+        return next((stream_of(row) for row in self._rows(sql.STREAMS, name)), None)
+
+    def history(self, name: TableName | None = None, limit: int = 100) -> list[Recorded]:
+        """Refreshes, newest first, of one stream table or of all."""
+        return [recorded_of(row) for row in self._rows(sql.HISTORY, name, limit)]
+
+    def provenance(self, name: TableName | None = None, limit: int = 100) -> list[Provenance]:
+        """What wrote which snapshot, newest first."""
+        return [provenance_of(row) for row in self._rows(sql.PROVENANCE, name, limit)]
+
+    def needed_snapshots(self) -> dict[int, SnapshotId]:
+        """The oldest snapshot at which each table will be read again, by table id.
+
+        Expiry must leave them: the next refresh reads its inputs, and its own rows, as they were then.
+        """
+        needed: dict[int, SnapshotId] = {}
+        for stream in self.all():
+            if stream.frontier is None:
+                continue
+            at = [(source.table_id, source.snapshot_id) for source in stream.frontier.sources]
+            at += [(stage.table_id, stream.frontier.snapshot_id) for stage in stream.stages]
+            for table_id, snapshot in at:
+                needed[table_id] = min(snapshot, needed.get(table_id, snapshot))
+        return needed
+
+    def _rows(self, text: str, name: TableName | None, limit: int = 0) -> list[tuple[Any, ...]]:
+        schema, table = (None, None) if name is None else name
+
+        def work(connection: Connection) -> list[tuple[Any, ...]] | None:
+            lake = self._lake_id or lake_id(self._db, connection)
+            if lake is None:
+                return []
+            if self._lake_id is None:
+                version = component_version(connection, sql.COMPONENT)
+                check_component(version, sql.COMPONENT, len(sql.VERSIONS))
+                if version == 0:
+                    return []
+                if version < len(sql.VERSIONS):
+                    return None
+                self._lake_id = lake
+            given = {"lake": lake, "schema": schema, "name": table, "limit": limit}
+            return connection.execute(text.encode(), given).fetchall()
+
+        found = self._db.read(work)
+        if found is None:
+            self.ensure()
+            return self._rows(text, name, limit)
+        return found
+
+    # -- inside a transaction of the lake ------------------------------------------------------------
+
+    def insert(self, stream: StreamTable) -> Join:
+        """Add a stream table, with its frontier if it has one.
+
+        Tables of its stages that the same transaction creates are found by their names.
+        """
+
+        def join(cursor: Cursor, snapshot: SnapshotId) -> None:
+            ids = self._table_ids(cursor, [stream])
+            cursor.execute(sql.INSERT.encode(), {"lake": lake, **stream_row(stream, ids)})
+            if cursor.rowcount != 1:
+                raise AlreadyExistsError(
+                    f"There is already a stream table {stream.name}.", stream_table=str(stream.name)
+                )
+            self._set_frontier(cursor, stream, snapshot, ids)
+
+        lake = self.ensure()
+        return join
+
+    def replace(self, stream: StreamTable) -> Join:
+        """Change everything of a stream table but its id and its name; the frontier becomes the given one."""
+
+        def join(cursor: Cursor, snapshot: SnapshotId) -> None:
+            ids = self._table_ids(cursor, [stream])
+            cursor.execute(sql.REPLACE.encode(), {"lake": lake, **stream_row(stream, ids)})
+            _check_found(cursor.rowcount, stream.id)
+            self._set_frontier(cursor, stream, snapshot, ids)
+
+        lake = self.ensure()
+        return join
+
+    def delete(self, stream_id: str) -> Join:
+        """Remove a stream table and its frontier. History and provenance stay."""
+
+        def join(cursor: Cursor, snapshot: SnapshotId) -> None:
+            cursor.execute(sql.DELETE.encode(), {"lake": lake, "id": stream_id})
+            _check_found(cursor.rowcount, stream_id)
+
+        lake = self.ensure()
+        return join
+
+    def commit_refresh(
+        self,
+        stream_id: str,
+        frontier: Frontier,
+        result: RefreshResult,
+        *,
+        before: Frontier | None = None,
+        checked: bool = False,
+    ) -> Join:
+        """Move a frontier and write history and provenance; failures are forgotten.
+
+        Snapshot numbers of -1 become that of the commit. With `checked`, a frontier other than `before`
+        at the commit is a conflict: somebody else refreshed the stream table meanwhile.
+        """
+        return self.commit_refreshes([Refreshed(stream_id, frontier, result, before, checked)])
+
+    def commit_refreshes(self, refreshed: Sequence[Refreshed]) -> Join:
+        """The same for all stream tables of a wave, in one statement."""
+
+        def join(cursor: Cursor, snapshot: SnapshotId) -> None:
+            ids = self._ids(cursor, _new_sources(each.frontier for each in refreshed))
+            rows = [_refreshed_row(each, snapshot, ids) for each in refreshed]
+            given = {"lake": lake, "rows": as_json(rows), "snapshot": snapshot}
+            cursor.execute(self._db.text(sql.COMMIT), given)
+            met = {str(row[0]) for row in cursor.fetchall()}
+            for each in refreshed:
+                if each.stream_id not in met:
+                    raise ConflictError(
+                        f"Stream table {each.result.name} was refreshed, changed or dropped meanwhile.",
+                        hint="Refresh it again; nothing of this refresh was applied.",
+                        stream_table=each.result.name,
+                    )
+
+        lake = self.ensure()
+        return join
+
+    def _set_frontier(
+        self, cursor: Cursor, stream: StreamTable, snapshot: SnapshotId, ids: Mapping[TableName, int]
+    ) -> None:
+        given: dict[str, Any] = {"lake": self._lake_id, "id": stream.id}
+        if stream.frontier is None:
+            cursor.execute(sql.DROP_FRONTIER.encode(), given)
+            return
+        frontier = settled(stream.frontier, snapshot, ids)
+        given |= {
+            "data_snapshot_id": frontier.data_snapshot_id,
+            "snapshot_id": frontier.snapshot_id,
+            "moment": frontier.moment,
+            "sources": as_json(sources_data(frontier)),
+        }
+        cursor.execute(sql.SET_FRONTIER.encode(), given)
+
+    def _table_ids(self, cursor: Cursor, streams: Iterable[StreamTable]) -> dict[TableName, int]:
+        listed = list(streams)
+        new = {stage.table for stream in listed for stage in stream.stages if stage.table_id < 0}
+        new |= _new_sources(stream.frontier for stream in listed if stream.frontier is not None)
+        return self._ids(cursor, new)
+
+    def _ids(self, cursor: Cursor, names: set[TableName]) -> dict[TableName, int]:
+        """Catalog ids of tables that this commit creates: until now they had none."""
+        if not names:
+            return {}
+        wanted = sorted({name.name for name in names})
+        cursor.execute(self._db.text(sql.TABLE_IDS), (wanted,))
+        found = {TableName(schema, name): int(number) for schema, name, number in cursor.fetchall()}
+        for name in names - set(found):
+            raise NotFoundError(f"There is no table {name}, and this commit creates none.", table=str(name))
+        return found
+
+    # -- outside -------------------------------------------------------------------------------------
+
+    def record(self, result: RefreshResult, stream_id: str) -> int:
+        """Note a refresh that made no snapshot; returns how many have failed in a row."""
+        return self.record_all([(result, stream_id)]).get(stream_id, 0)
+
+    def record_all(self, results: Sequence[tuple[RefreshResult, str]]) -> dict[str, int]:
+        """The same for many stream tables, in one round trip; gives the failures in a row, by id."""
+        rows = [
+            refresh_row(result, stream_id) | {"last_error": failure_text(result)}
+            for result, stream_id in results
+        ]
+        given = {"lake": self.ensure(), "rows": as_json(rows)}
+        if not rows:
+            return {}
+        found = self._write(lambda connection: connection.execute(sql.RECORD.encode(), given).fetchall())
+        return {str(identity): int(failures) for identity, failures in found if failures}
+
+    def set_status(self, stream_id: str, status: Status) -> None:
+        """Suspend or resume; resuming forgets earlier failures."""
+        given = {"status": status.value, "resumed": status is Status.ACTIVE}
+        self._change(sql.SET_STATUS, stream_id, given)
+
+    def update_definition(self, stream_id: str, definition: Definition) -> None:
+        """Change what does not touch the stored rows: schedule, mode, options."""
+        self._change(sql.SET_DEFINITION, stream_id, {"definition": definition_json(definition)})
+
+    def _change(self, text: str, stream_id: str, given: Mapping[str, Any]) -> None:
+        named = {"lake": self.ensure(), "id": stream_id, **given}
+        count = self._write(lambda connection: connection.execute(text.encode(), named).rowcount)
+        _check_found(count, stream_id)
+
+    def _write(self, work: Callable[[Connection], Result]) -> Result:
+        return write(self._db, work)
+
+
+def new_stream_id() -> str:
+    """An id for a new stream table."""
+    return str(uuid4())
+
+
+def _refreshed_row(each: Refreshed, snapshot: SnapshotId, ids: Mapping[TableName, int]) -> dict[str, Any]:
+    frontier = settled(each.frontier, snapshot, ids)
+    return refresh_row(each.result, each.stream_id, snapshot) | {
+        "frontier_data": frontier.data_snapshot_id,
+        "frontier_snapshot": frontier.snapshot_id,
+        "moment": frontier.moment,
+        "sources": sources_data(frontier),
+        "checked": each.checked,
+        "before": None if each.before is None else each.before.snapshot_id,
+    }
+
+
+def _new_sources(frontiers: Iterable[Frontier]) -> set[TableName]:
+    return {table_name(source.name) for each in frontiers for source in each.sources if source.table_id < 0}
+
+
+def _check_found(count: int, stream_id: str) -> None:
+    if count != 1:
+        raise NotFoundError(
+            "The stream table is not there any more.",
+            detail=f"Nothing has the id {stream_id}.",
+            stream_id=stream_id,
+        )
