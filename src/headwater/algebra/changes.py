@@ -14,15 +14,17 @@ from sqlglot import exp
 
 from headwater.algebra.accumulators import ROWS, change
 from headwater.algebra.relations import (
-    WEIGHT,
     Aggregate,
     Filter,
+    Generate,
     Join,
     Named,
     Net,
     Project,
     Relation,
     Scan,
+    UnionAll,
+    Values,
     column,
 )
 from headwater.algebra.rules.context import Context, all_of, keys_of, restrict
@@ -46,11 +48,17 @@ class Changes:
 
 
 def changes(
-    stage: Stage, changed: Iterable[str], *, time_moved: bool = False, full: bool = False
+    stage: Stage,
+    changed: Iterable[str],
+    *,
+    time_moved: bool = False,
+    full: bool = False,
+    only_came: bool = False,
 ) -> Changes | None:
     """What to do to a stage's rows when some of its inputs changed; None: nothing.
 
     With `full` everything is computed from the inputs as they are now, and compared with what is stored.
+    With `only_came` the changed inputs lost no row, so that where nothing can go nothing is looked for.
     """
     sources = frozenset(changed)
     context = Context(
@@ -62,7 +70,10 @@ def changes(
         return Changes("paired", _difference(stage, _renamed(stage, stage.relation), None))
     if stage.strategy == "rows":
         moved = context.of(stage.relation)
-        return None if moved is None else Changes("signed", _signed(stage, moved))
+        if moved is None:
+            return None
+        grows = only_came and not time_moved and _monotone(stage.relation)
+        return Changes("signed", _signed(stage, moved, grows))
     if stage.child is None:
         raise ValueError(f"stage {stage.source} aggregates nothing")
     moved = context.of(stage.child)
@@ -73,14 +84,23 @@ def changes(
     return Changes("paired", _regrouped(stage, moved))
 
 
-def _signed(stage: Stage, moved: Relation) -> Relation:
-    """Net rows with their weights; those that went with their place."""
+def _signed(stage: Stage, moved: Relation, only_came: bool) -> Relation:
+    """Net rows with their weights, each with the place of the stored row of its key."""
     rows = Net(_renamed(stage, moved))
+    own = tuple((name, column(name)) for name in _names(stage))
+    if only_came:
+        nowhere = tuple((name, exp.cast(exp.null(), "bigint")) for name in PLACE)
+        return Project(rows, (*own, *nowhere))
     stored = _placed(stage, only=stage.key)
-    on = _same(stage.key, (OLD + name for name in stage.key))
-    gone = exp.LT(this=column(WEIGHT), expression=exp.Literal.number(0))
-    joined = Join("left", rows, stored, exp.and_(gone, on), small=None)
-    return Project(joined, tuple((name, column(name)) for name in (*_names(stage), *PLACE)))
+    joined = Join("left", rows, stored, _same(stage.key, (OLD + name for name in stage.key)))
+    return Project(joined, (*own, *((name, column(name)) for name in PLACE)))
+
+
+def _monotone(relation: Relation) -> bool:
+    """Whether rows that come into its inputs can only let rows come."""
+    kinds = (Scan, Values, Filter, Project, Generate, UnionAll)
+    inner = isinstance(relation, Join) and relation.kind == "inner"
+    return (inner or isinstance(relation, kinds)) and all(map(_monotone, relation.children))
 
 
 def _added(stage: Stage, moved: Relation) -> Relation:

@@ -1,8 +1,8 @@
 """A query as a chain of stages, each with a stored result.
 
 Operators that keep state (aggregates, DISTINCT, set operations, first rows) are cut out of the query and
-become stages of their own: what is above them reads their stored rows, whose states before and after are known
-exactly. So an aggregate of an aggregate is a chain of two. The last stage is what users see.
+become stages of their own: what is above them reads their stored rows, whose states before and after are
+known exactly. So an aggregate of an aggregate is a chain of two. The last stage is what users see.
 """
 
 from __future__ import annotations
@@ -289,8 +289,9 @@ def _reasons(relation: Relation) -> tuple[str, ...]:
             found.append(node.reason)
         elif isinstance(node, Window) and not node.partition:
             found.append("a window without PARTITION BY covers all rows")
-        elif isinstance(node, (Join, Semi)) and getattr(node, "kind", "semi") != "inner":
-            if not equi_condition(node.condition, node.left, node.right).left:
-                what = "EXISTS" if isinstance(node, Semi) else "an outer join"
-                found.append(f"{what} without an equality between the two sides has no keys to follow")
+        elif isinstance(node, Semi) or (isinstance(node, Join) and node.kind != "inner"):
+            if equi_condition(node.condition, node.left, node.right).left:
+                continue
+            what = "EXISTS" if isinstance(node, Semi) else "an outer join"
+            found.append(f"{what} without an equality between the two sides has no keys to follow")
     return tuple(dict.fromkeys(found))

@@ -410,3 +410,10 @@ def _is_named_query(node: exp.Table, name: str) -> bool:
             return True
         parent = parent.parent
     return False
+
+
+def normalised(text: str) -> str:
+    """A query of Spark's without what has no meaning: layout, comments, the case of words."""
+    return ";".join(
+        one.sql(dialect="spark", comments=False) for one in sqlglot.parse(text, read="spark") if one
+    )

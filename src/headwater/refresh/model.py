@@ -71,7 +71,10 @@ class SourcePosition:
 
     table_id: int
     name: str
+    #: -1 until the commit that it is part of.
     snapshot_id: int
+    #: The columns in use with their Spark types.
+    columns: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ class StoredStage:
     source: str
     table_id: int
     table: TableName
+    #: Stored columns that identify a row.
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,8 @@ class StreamTable:
     upstream: tuple[str, ...]
     frontier: Frontier | None
     failures: int = 0
+    #: Whether its rows change when only time passes.
+    depends_on_time: bool = False
     last_error: str | None = None
     created_at: datetime | None = None
 

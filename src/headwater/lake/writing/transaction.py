@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -116,6 +116,24 @@ class Transaction(SchemaOperations, RowChanges):
         `write(cursor, snapshot_id)` runs inside the commit and may run again if the commit is retried.
         """
         self._joins.append(write)
+
+    def describe(self, *, author: str, message: str, extra_info: str | None = None) -> None:
+        """Say what the snapshot is about, for work that only knows when it is done."""
+        for text in (author, message, extra_info):
+            if text is not None:
+                check_text(text, "a text about the snapshot")
+        self._info = replace(self._info, author=author, message=message, extra_info=extra_info)
+
+    @contextmanager
+    def savepoint(self) -> Iterator[None]:
+        """Undo everything done inside if it ends with an exception, which whoever catches it can survive."""
+        joined = len(self._joins)
+        try:
+            with self._whole():
+                yield
+        except BaseException:
+            del self._joins[joined:]
+            raise
 
     def commit(self) -> CommitResult:
         """Commit now; called by itself at the end of a `with` block."""

@@ -1,0 +1,73 @@
+"""A definition as a program: the query is read, tables are looked up, stages are cut and typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from headwater.algebra.building import build_query
+from headwater.algebra.relations import Filter, Query, Relation, Scan, column
+from headwater.algebra.stages import SHOWN, Program, compile_query
+from headwater.errors import UnsupportedError
+from headwater.lake.catalog import CatalogState
+from headwater.refresh.binding import Describer
+from headwater.refresh.model import Definition, StreamTable
+from headwater.refresh.sources import Source, Sources
+from headwater.spark.connector import LakeSpark
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A stream table's query, ready to be computed in full or to follow changes."""
+
+    query: Query
+    program: Program
+    sources: Mapping[str, Source]
+
+    @property
+    def used_columns(self) -> Mapping[str, frozenset[str]]:
+        """The stored columns that are read of each source."""
+        used: dict[str, set[str]] = {name: set() for name in self.sources}
+        for stage in self.program.stages:
+            for node in stage.relation.walk():
+                if isinstance(node, Scan) and node.source in used:
+                    used[node.source].update(stored for _, stored in (*node.fields, *node.key_fields))
+        return {name: frozenset(columns) for name, columns in used.items()}
+
+
+def read_query(definition: Definition, sources: Sources) -> Query:
+    """The query of a definition over what the lake has."""
+    if definition.query is None:
+        raise UnsupportedError(f"{definition.name} is made by a Python function, not by a query.")
+    policy = definition.options.get("nondeterministic", "refuse")
+    return build_query(definition.query, sources, nondeterministic="full" if policy == "full" else "refuse")
+
+
+def compile_definition(
+    session: LakeSpark, definition: Definition, state: CatalogState, streams: Iterable[StreamTable]
+) -> Compiled:
+    """Everything a refresh needs to know about a definition."""
+    sources = Sources(state, streams)
+    query = read_query(definition, sources)
+    query = replace(query, relation=_over_storage(query.relation, sources.found))
+    program = compile_query(query, Describer(session, sources.found))
+    read = {name for stage in program.stages for name in stage.inputs}
+    return Compiled(query, program, {n: s for n, s in sources.found.items() if n in read})
+
+
+def _over_storage(relation: Relation, sources: Mapping[str, Source]) -> Relation:
+    """Scans of stream tables read what is stored: rows by their key, without those that are not shown."""
+    if not isinstance(relation, Scan):
+        children = tuple(_over_storage(child, sources) for child in relation.children)
+        return relation.with_children(children)
+    stream = sources[relation.source].stream
+    if stream is None:
+        return relation
+    base = relation.key[0]
+    keys = tuple((f"{base}_{number}", name) for number, name in enumerate(stream.storage.key))
+    scan = replace(relation, key_fields=keys)
+    if all(stored.name != SHOWN for stored in sources[relation.source].table.columns):
+        return scan
+    shown = f"{base}_shown"
+    scan = replace(scan, fields=(*scan.fields, (shown, SHOWN)))
+    return Filter(scan, column(shown))

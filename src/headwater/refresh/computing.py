@@ -1,0 +1,141 @@
+"""One stream table in a wave: its stages from first to last, computed by Spark, put into the transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from pyspark import StorageLevel
+from pyspark.sql import functions as F
+
+from headwater.algebra.changes import changes
+from headwater.algebra.stages import Stage
+from headwater.lake.model import Table
+from headwater.refresh.binding import bound, moment_text
+from headwater.refresh.compiling import Compiled
+from headwater.refresh.inputs import Inputs, WaveState
+from headwater.refresh.model import Frontier, StageReport
+from headwater.refresh.storing import Storing
+from headwater.spark.literals import name_sql
+
+#: Deltas of up to this many rows are sent to every worker rather than shuffled.
+SMALL = 200_000
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a stream table."""
+
+    stages: tuple[StageReport, ...]
+    rows_inserted: int
+    rows_deleted: int
+    rows_in: int
+    files_read: int
+    bytes_read: int
+    strategy: str
+
+
+class Computation:
+    """The refresh of one stream table."""
+
+    def __init__(
+        self,
+        wave: WaveState,
+        name: str,
+        compiled: Compiled,
+        tables: Mapping[str, Table],
+        frontier: Frontier | None,
+        moment: datetime,
+    ):
+        self.wave = wave
+        self.name = name
+        self.compiled = compiled
+        self.tables = tables
+        self.frontier = frontier
+        self.moment = moment
+        self.inputs = Inputs(wave, compiled, tables, frontier)
+        for stage in compiled.program.stages:
+            wave.keys[tables[stage.source].id] = stage.key
+
+    @property
+    def _moments(self) -> Mapping[str, str]:
+        before = self.frontier.moment if self.frontier is not None else self.moment
+        return {"now": moment_text(self.moment), "before": moment_text(before)}
+
+    @property
+    def time_moved(self) -> bool:
+        """Whether time alone may have changed rows."""
+        depends = any(stage.depends_on_time for stage in self.compiled.program.stages)
+        return depends and self.frontier is not None and self.frontier.moment != self.moment
+
+    def load(self) -> Outcome:
+        """Compute everything from nothing into tables that this transaction made."""
+        reports = []
+        inserted = 0
+        for stage in self.compiled.program.stages:
+            began = time.monotonic()
+            table = self.tables[stage.source]
+            rows = bound(self.wave.session, stage.relation, self.inputs.frame, moments=self._moments)
+            rows = rows.select(*(F.col(name_sql(inner)).alias(name) for name, inner in stage.fields))
+            rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+            inserted = self.wave.session.writer.write(self.wave.tx, table, rows)
+            self.wave.made[table.id] = rows
+            reports.append(StageReport(stage.source, "anew", time.monotonic() - began, inserted))
+        return self._outcome(reports, "anew", 0)
+
+    def follow(self, *, full: bool) -> Outcome | None:
+        """Follow the changes of the inputs, or with `full` compare everything; None if nothing changed."""
+        if not full:
+            self.inputs.find_changes()
+            if not self.inputs.deltas and not self.time_moved:
+                return None
+        rows_in = sum(delta.count or 0 for delta in self.inputs.deltas.values())
+        reports = [
+            report
+            for stage in self.compiled.program.stages
+            if (report := self._stage(stage, full=full)) is not None
+        ]
+        strategy = ", ".join(dict.fromkeys(report.strategy for report in reports)) or "nothing"
+        return self._outcome(reports, strategy, rows_in)
+
+    def _stage(self, stage: Stage, *, full: bool) -> StageReport | None:
+        began = time.monotonic()
+        deltas = [self.inputs.deltas[name] for name in stage.inputs if name in self.inputs.deltas]
+        found = changes(
+            stage,
+            self.inputs.changed,
+            time_moved=self.time_moved,
+            full=full,
+            only_came=all(delta.only_came for delta in deltas),
+        )
+        if found is None:
+            return None
+        small = all(delta.count is not None and delta.count <= SMALL for delta in deltas)
+        frame = bound(
+            self.wave.session,
+            found.relation,
+            self.inputs.frame,
+            moments=self._moments,
+            hints=small and not full,
+        )
+        table = self.tables[stage.source]
+        stored = Storing(self.wave, stage, table, self.name).store(found.shape, frame)
+        if not stored.delta.empty:
+            self.wave.moved[table.id] = stored.delta
+            self.inputs.deltas[stage.source] = stored.delta
+        how = "difference" if full else stage.strategy
+        return StageReport(stage.source, how, time.monotonic() - began, stored.inserted, stored.deleted)
+
+    def _outcome(self, reports: list[StageReport], strategy: str, rows_in: int) -> Outcome:
+        last = reports[-1] if reports and reports[-1].source == "@" else None
+        return Outcome(
+            tuple(reports),
+            last.rows_inserted if last else 0,
+            last.rows_deleted if last else 0,
+            rows_in,
+            self.inputs.reading.files,
+            self.inputs.reading.bytes,
+            strategy,
+        )

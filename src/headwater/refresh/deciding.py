@@ -1,0 +1,70 @@
+"""Incremental or full: what a refresh does, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.errors import SnapshotError
+from headwater.lake.catalog import CatalogState
+from headwater.refresh.compiling import Compiled
+from headwater.refresh.model import Action, Mode, Prediction, StreamTable
+
+if TYPE_CHECKING:
+    from headwater.refresh.computing import Computation
+    from headwater.refresh.store import StreamStore
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do and why."""
+
+    action: Action
+    code: str
+    reason: str
+    prediction: Prediction = Prediction()
+
+    @property
+    def full(self) -> bool:
+        """Whether everything is computed anew and compared."""
+        return self.action is not Action.INCREMENTAL
+
+
+def decide(
+    stream: StreamTable,
+    compiled: Compiled,
+    computation: Computation,
+    state: CatalogState,
+    store: StreamStore,
+    *,
+    full: bool,
+) -> Decision:
+    """Choose how a stream table is refreshed."""
+    if stream.frontier is None:
+        return Decision(Action.REINITIALIZE, "first_load", "It has no result yet.")
+    if full:
+        return Decision(Action.FULL, "requested", "A full refresh was asked for.")
+    known = {position.name: position for position in stream.frontier.sources}
+    for name, source in compiled.sources.items():
+        if name not in known or known[name].table_id != source.table.id:
+            return Decision(
+                Action.REINITIALIZE, "source_replaced", f"{name} is another table than at the last refresh."
+            )
+    mode = stream.definition.mode
+    if mode is Mode.FULL:
+        return Decision(Action.FULL, "mode_full", "Its mode is full.")
+    try:
+        computation.inputs.find_changes()
+    except SnapshotError as error:
+        return Decision(
+            Action.REINITIALIZE,
+            "snapshot_expired",
+            f"The changes since the last refresh are gone: {error.message}",
+        )
+    if compiled.program.reasons:
+        return Decision(
+            Action.FULL,
+            "not_incremental",
+            "It cannot follow changes: " + "; ".join(compiled.program.reasons) + ".",
+        )
+    return Decision(Action.INCREMENTAL, "incremental", "Its inputs' changes are all that was computed.")

@@ -1,0 +1,110 @@
+"""Rows that came and went: of a table between two snapshots, of a stage in the refresh under way.
+
+Few rows are held by this process, in Spark's own types; many stay with Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as st
+
+from headwater.algebra.relations import ROW_ID, WEIGHT
+from headwater.lake.model import Column, Table
+from headwater.lake.reading.change_plan import ChangePlan
+from headwater.lake.reading.change_reader import read_changes
+from headwater.spark.changes import FOR_THE_DRIVER, changes
+from headwater.spark.connector import LakeSpark
+from headwater.spark.literals import name_sql
+from headwater.spark.types import spark_schema, to_spark
+
+_CAME = ("insert", "update_postimage")
+
+
+@dataclass
+class Delta:
+    """Rows with weights, in this process or in Spark."""
+
+    schema: st.StructType
+    rows: pa.Table | None = None
+    frame: DataFrame | None = None
+    #: Whether every row came, as far as that is known.
+    only_came: bool = False
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing, as far as that is known."""
+        return self.rows is not None and self.rows.num_rows == 0
+
+    @property
+    def count(self) -> int | None:
+        """How many rows, if they are here."""
+        return None if self.rows is None else self.rows.num_rows
+
+    def data(self, session: LakeSpark) -> DataFrame:
+        """The rows as a DataFrame."""
+        if self.frame is None:
+            self.frame = session.spark.createDataFrame(self.rows, self.schema)
+        return self.frame
+
+
+def table_delta(
+    session: LakeSpark, table: Table, since: int, until: int, used: Collection[str]
+) -> tuple[Delta, ChangePlan]:
+    """What became of a table's rows after snapshot `since` and up to `until`.
+
+    Updates that change no column in use are left out.
+    """
+    lake = session.lake
+    plan = lake.plan_changes(table.name, since + 1, until)
+    columns = [column for column in plan.table.columns if column.name in used]
+    schema = spark_schema(columns).add(ROW_ID, st.LongType()).add(WEIGHT, st.IntegerType())
+    if plan.rows_at_most > FOR_THE_DRIVER:
+        return Delta(schema, frame=_by_spark(session, table, columns, since, until)), plan
+    found = read_changes(plan, lake.store, lake.db, net=True, replan=True)
+    kinds = found.column("_change_type")
+    came = pc.is_in(kinds, pa.array(_CAME, kinds.type))
+    row_ids = found.column("_rowid").combine_chunks()
+    rows = to_spark(found.select([column.name for column in columns]), columns)
+    weights = pc.if_else(came, pa.scalar(1, pa.int32()), pa.scalar(-1, pa.int32()))
+    rows = rows.append_column(ROW_ID, row_ids.cast(pa.int64())).append_column(WEIGHT, weights)
+    rows = _without_equal_images(rows, kinds)
+    only_came = bool((rows.column(WEIGHT).to_numpy() > 0).all())
+    return Delta(schema, rows=rows, only_came=only_came), plan
+
+
+def _by_spark(
+    session: LakeSpark, table: Table, columns: Sequence[Column], since: int, until: int
+) -> DataFrame:
+    feed = changes(session, table.name, since + 1, until, net=True, large=True)
+    weight = F.when(F.col("_change_type").isin(*_CAME), F.lit(1)).otherwise(F.lit(-1))
+    chosen = feed.select(
+        *(F.col(name_sql(column.name)) for column in columns),
+        F.col("_rowid").alias(ROW_ID),
+        weight.cast("int").alias(WEIGHT),
+    )
+    return chosen.persist(StorageLevel.MEMORY_AND_DISK)
+
+
+def _without_equal_images(rows: pa.Table, kinds: pa.ChunkedArray[Any]) -> pa.Table:
+    """Without updates whose two images are the same in the columns that are here."""
+    labels = np.array(kinds.to_pylist(), object)
+    before, after = (np.flatnonzero(labels == f"update_{image}") for image in ("preimage", "postimage"))
+    if not len(before):
+        return rows
+    ids = rows.column(ROW_ID).to_numpy()
+    before, after = before[np.argsort(ids[before])], after[np.argsort(ids[after])]
+    values = rows.drop_columns([WEIGHT])
+    pairs = zip(values.take(before).to_pylist(), values.take(after).to_pylist(), strict=True)
+    same = np.fromiter((old == new for old, new in pairs), bool, len(before))
+    keep = np.ones(rows.num_rows, bool)
+    keep[before[same]] = keep[after[same]] = False
+    return rows.filter(pa.array(keep))

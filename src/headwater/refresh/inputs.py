@@ -1,0 +1,210 @@
+"""What the stages of a stream table read in one refresh: sources and stored rows, before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from headwater.algebra.changes import PLACE
+from headwater.algebra.relations import ROW_ID, WEIGHT, Scan
+from headwater.lake.model import Table
+from headwater.lake.reading.scan import ScanPlan
+from headwater.lake.writing.transaction import Transaction
+from headwater.refresh.compiling import Compiled
+from headwater.refresh.deltas import Delta, table_delta
+from headwater.refresh.model import Frontier, StreamTable
+from headwater.refresh.sources import Source
+from headwater.spark.connector import LakeSpark
+from headwater.spark.literals import name_sql
+from headwater.spark.reading.native import FILE, POSITION
+from headwater.typedefs import SnapshotId
+
+
+@dataclass
+class Reading:
+    """What was read, by the catalog's own figures."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass
+class WaveState:
+    """What the stream tables of one wave share: a transaction, its snapshot, and what changed so far."""
+
+    session: LakeSpark
+    tx: Transaction
+    #: Changes of stored results by table id, as this wave makes them.
+    moved: dict[int, Delta] = field(default_factory=dict)
+    #: Results that this wave makes from nothing, by table id.
+    made: dict[int, DataFrame] = field(default_factory=dict)
+    #: Keys of stored tables by table id.
+    keys: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _frames: dict[tuple[int, SnapshotId, frozenset[str]], tuple[DataFrame, int, int]] = field(
+        default_factory=dict
+    )
+    _stored: dict[int, tuple[ScanPlan, DataFrame]] = field(default_factory=dict)
+
+    @property
+    def snapshot_id(self) -> SnapshotId:
+        """The snapshot that everything is read at."""
+        return self.tx.base_snapshot_id
+
+    def frame(self, table: Table, at: SnapshotId, columns: Collection[str], reading: Reading) -> DataFrame:
+        """Rows of a committed table with their row ids."""
+        place = (table.id, at, frozenset(columns))
+        if place not in self._frames:
+            plan = self.session.lake.scan(table.name, at)
+            chosen = [column for column in plan.table.columns if column.name in columns]
+            frame = self.session.reader.read(plan, columns=chosen, wanted=(ROW_ID,)).frame
+            size = sum(scan.file.file_size_bytes for scan in plan.files)
+            self._frames[place] = (frame, len(plan.files), size)
+        frame, files, size = self._frames[place]
+        reading.files += files
+        reading.bytes += size
+        return frame
+
+    def stored(self, table: Table, reading: Reading | None = None) -> tuple[ScanPlan, DataFrame]:
+        """The rows of a result as committed, with their places, and the plan those are of."""
+        if table.id not in self._stored:
+            plan, frame = self.session.target(self.tx, table.name, None, (FILE, POSITION, ROW_ID))
+            names = zip((FILE, POSITION, ROW_ID), PLACE, strict=True)
+            placed = [F.col(name_sql(old)).alias(new) for old, new in names]
+            own = [F.col(name_sql(column.name)) for column in table.columns]
+            self._stored[table.id] = (plan, frame.select(*own, *placed))
+        plan, frame = self._stored[table.id]
+        if reading is not None:
+            reading.files += len(plan.files)
+            reading.bytes += sum(scan.file.file_size_bytes for scan in plan.files)
+        return plan, frame
+
+    def release(self) -> None:
+        """Give back what Spark keeps for this wave."""
+        for frame in (*self.made.values(), *(delta.frame for delta in self.moved.values())):
+            if frame is not None:
+                frame.unpersist()
+
+    def after(self, table: Table, before: DataFrame) -> DataFrame:
+        """A result's rows with this wave's changes."""
+        if table.id in self.made:
+            return self.made[table.id]
+        delta = self.moved.get(table.id)
+        if delta is None or delta.empty:
+            return before
+        names = [column.name for column in table.columns if column.name in before.columns]
+        rows = delta.data(self.session)
+        came = rows.where(F.col(WEIGHT) > 0).select(*map(name_sql, names))
+        keys = self.keys[table.id]
+        if not keys:
+            return came
+        went = rows.where(F.col(WEIGHT) < 0).select(
+            *(F.col(name_sql(name)).alias(f"_hw_gone_{number}") for number, name in enumerate(keys))
+        )
+        same = [
+            before[name_sql(name)].eqNullSafe(went[f"_hw_gone_{number}"]) for number, name in enumerate(keys)
+        ]
+        kept = before.join(went, reduce(lambda a, b: a & b, same), "left_anti")
+        return kept.select(*map(name_sql, names)).unionAll(came)
+
+
+class Inputs:
+    """The inputs of one stream table in a wave."""
+
+    def __init__(
+        self,
+        wave: WaveState,
+        compiled: Compiled,
+        tables: Mapping[str, Table],
+        frontier: Frontier | None,
+    ):
+        self.wave = wave
+        self.compiled = compiled
+        #: The stored tables of the stages, by the stages' names.
+        self.tables = tables
+        self.frontier = frontier
+        self.reading = Reading()
+        self.deltas: dict[str, Delta] = {}
+        self._found = False
+        self._since = (
+            {position.name: position.snapshot_id for position in frontier.sources} if frontier else {}
+        )
+
+    def find_changes(self) -> None:
+        """Find out which sources changed since the refresh before, once."""
+        if self._found:
+            return
+        self._found = True
+        for name, source in self.compiled.sources.items():
+            delta = self._source_delta(name, source)
+            if delta is not None and not delta.empty:
+                self.deltas[name] = delta
+
+    def _source_delta(self, name: str, source: Source) -> Delta | None:
+        used = self.compiled.used_columns[name]
+        since, until = self._since[name], self.wave.snapshot_id
+        committed = None
+        if since < until:
+            committed, plan = table_delta(self.wave.session, source.table, since, until, used)
+            self.reading.files += len(plan.files)
+            self.reading.bytes += sum(change.file.file_size_bytes for change in plan.files)
+        moved = self.wave.moved.get(source.table.id)
+        if moved is None or moved.empty:
+            return committed
+        if committed is None or committed.empty:
+            return moved
+        # Committed since, and changed again by this wave: the two together.
+        names = [name_sql(c.name) for c in source.table.columns if c.name in used] + [WEIGHT]
+        session = self.wave.session
+        both = committed.data(session).select(*names).unionAll(moved.data(session).select(*names))
+        return Delta(both.schema, frame=both)
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The sources and stages that changed."""
+        return frozenset(self.deltas)
+
+    def frame(self, scan: Scan) -> DataFrame:
+        """The rows a scan reads."""
+        if scan.version == "delta":
+            return self.deltas[scan.source].data(self.wave.session)
+        if scan.source in self.tables:
+            return self._stage(scan)
+        source = self.compiled.sources[scan.source]
+        used = self.compiled.used_columns[scan.source]
+        if scan.version == "old":
+            return self.wave.frame(source.table, self._since[scan.source], used, self.reading)
+        if source.stream is None:
+            return self.wave.frame(source.table, self.wave.snapshot_id, used, self.reading)
+        if source.table.id in self.wave.made:
+            return self.wave.made[source.table.id]
+        now = self.wave.frame(source.table, self.wave.snapshot_id, used, self.reading)
+        return self.wave.after(source.table, now.drop(ROW_ID))
+
+    def _stage(self, scan: Scan) -> DataFrame:
+        table = self.tables[scan.source]
+        if table.id in self.wave.made:
+            return self.wave.made[table.id]
+        _, rows = self.wave.stored(table, self.reading)
+        return rows if scan.version == "old" else self.wave.after(table, rows)
+
+
+def upstream_of(streams: Sequence[StreamTable], wanted: Collection[str]) -> list[StreamTable]:
+    """Stream tables by id with everything they read, each after what it reads."""
+    by_id = {stream.id: stream for stream in streams}
+    ordered: dict[str, StreamTable] = {}
+
+    def visit(identity: str) -> None:
+        stream = by_id.get(identity)
+        if stream is None or identity in ordered:
+            return
+        for above in stream.upstream:
+            visit(above)
+        ordered[identity] = stream
+
+    for identity in wanted:
+        visit(identity)
+    return list(ordered.values())

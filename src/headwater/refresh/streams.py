@@ -1,0 +1,432 @@
+"""Stream tables of a lake: made, changed, dropped, refreshed, looked at."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Literal
+from uuid import uuid4
+
+from headwater.algebra.views import normalised
+from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StreamTableError
+from headwater.lake.catalog import CatalogState, table_name
+from headwater.lake.lake import Lake
+from headwater.lake.writing.transaction import Transaction
+from headwater.refresh.binding import parse_type
+from headwater.refresh.compiling import Compiled, compile_definition, read_query
+from headwater.refresh.computing import Computation
+from headwater.refresh.explaining import Explanation, explain
+from headwater.refresh.inputs import WaveState
+from headwater.refresh.model import (
+    STORAGE_SCHEMA,
+    Action,
+    Definition,
+    Mode,
+    RefreshResult,
+    Status,
+    StoredStage,
+    StreamTable,
+    VerifyResult,
+)
+from headwater.refresh.provenance import Provenance
+from headwater.refresh.sources import Sources
+from headwater.refresh.status import StreamStatus, status_of
+from headwater.refresh.store import StreamStore, new_stream_id
+from headwater.refresh.verifying import verify
+from headwater.refresh.viewing import view_text
+from headwater.refresh.wave import THIS_COMMIT, Wave, author, frontier_of
+from headwater.spark.connector import LakeSpark
+from headwater.spark.types import columns_of
+from headwater.typedefs import TableName
+
+
+class _Unchanged:
+    """Stands for an argument that was not given, where None means something."""
+
+
+UNCHANGED = _Unchanged()
+
+
+@dataclass(frozen=True)
+class PlannedChange:
+    """What making a stream table would do to one that may be there already."""
+
+    name: TableName
+    kind: Literal["create", "nothing", "alter", "rebuild"]
+    #: One sentence each.
+    reasons: tuple[str, ...] = ()
+
+
+class Streams:
+    """The stream tables of one lake. Spark is only asked for when there is something to compute."""
+
+    def __init__(self, lake: Lake, connector: Callable[[], LakeSpark]):
+        self.lake = lake
+        self.connector = connector
+        self.store = StreamStore(lake)
+        self._compiled: dict[tuple[str, str, int], Compiled] = {}
+
+    # -- looking ------------------------------------------------------------------------------------
+
+    def all(self) -> list[StreamTable]:
+        """All stream tables, by name."""
+        return self.store.all()
+
+    def get(self, name: TableName | str) -> StreamTable:
+        """One stream table."""
+        wanted = table_name(name)
+        found = self.store.get(wanted)
+        if found is None:
+            known = [str(stream.name) for stream in self.all()]
+            raise NotFoundError(
+                f"There is no stream table {wanted}.",
+                hint=f"There are: {', '.join(known[:10])}."
+                if known
+                else "Make one with create_stream_table.",
+                stream_table=str(wanted),
+            )
+        return found
+
+    def explain(self, name: TableName | str) -> Explanation:
+        """How a stream table follows its inputs and what the next refresh would do, without doing it."""
+        stream = self.get(name)
+        session, state = self.connector(), self.lake.state()
+        return explain(session, self.store, stream, self._compile(session, stream, state, self.all()), state)
+
+    def explain_definition(self, definition: Definition) -> Explanation:
+        """The same for a stream table that is not there yet."""
+        session, state = self.connector(), self.lake.state()
+        compiled = compile_definition(session, definition, state, self.all())
+        return explain(session, self.store, None, compiled, state, name=str(definition.name))
+
+    def verify(self, name: TableName | str, *, limit: int = 10) -> VerifyResult:
+        """Let DuckDB compute the query at the same snapshot, and compare."""
+        return verify(self.lake, self.store, self.get(name), limit=limit)
+
+    def status(self) -> list[StreamStatus]:
+        """How each stream table is."""
+        state = self.lake.state()
+        return [status_of(self.lake, self.store, stream, state) for stream in self.all()]
+
+    def history(self, name: TableName | str | None = None, limit: int = 20) -> Sequence[RefreshResult]:
+        """Past refreshes, newest first."""
+        return self.store.history(None if name is None else table_name(name), limit)
+
+    def provenance(self, name: TableName | str, limit: int = 20) -> Sequence[Provenance]:
+        """Which snapshots hold which refreshes, newest first."""
+        return self.store.provenance(table_name(name), limit)
+
+    # -- making -------------------------------------------------------------------------------------
+
+    def plan(self, definition: Definition) -> PlannedChange:
+        """What `create(…, or_replace=True)` would do."""
+        existing = self.store.get(definition.name)
+        if existing is None:
+            read_query(definition, Sources(self.lake.state(), self.all()))
+            return PlannedChange(definition.name, "create", ("It is not there yet.",))
+        return self._planned(existing, definition)
+
+    def _planned(self, existing: StreamTable, definition: Definition) -> PlannedChange:
+        name, old = definition.name, existing.definition
+        if _same_rows(old, definition):
+            changed = [
+                f"{what} changes from {before or 'none'} to {after or 'none'}."
+                for what, before, after in (
+                    ("The mode", old.mode, definition.mode),
+                    ("The schedule", old.schedule, definition.schedule),
+                    *(
+                        (f"Option {option}", old.options.get(option), definition.options.get(option))
+                        for option in sorted({*old.options, *definition.options})
+                    ),
+                )
+                if before != after
+            ]
+            if old.query != definition.query:
+                changed.append("The query is written otherwise, and means the same.")
+            return PlannedChange(name, "alter" if changed else "nothing", tuple(changed))
+        read_query(definition, Sources(self.lake.state(), self.all()))
+        reasons = ["The query is another: the result is built beside the old one and put in its place."]
+        readers = [str(s.name) for s in self.all() if existing.id in s.upstream]
+        if readers:
+            reasons.append(f"{', '.join(readers)} read it, and will be computed anew.")
+        return PlannedChange(name, "rebuild", tuple(reasons))
+
+    def create(
+        self, definition: Definition, *, if_not_exists: bool = False, or_replace: bool = False
+    ) -> RefreshResult:
+        """Make a stream table and fill it, as one snapshot."""
+        existing = self.store.get(definition.name)
+        if existing is not None and not or_replace:
+            if if_not_exists:
+                return self._nothing(existing, "exists", "It is there already.")
+            raise AlreadyExistsError(
+                f"There is already a stream table {definition.name}.",
+                hint="IF NOT EXISTS leaves it; OR REPLACE changes it.",
+                stream_table=str(definition.name),
+            )
+        if existing is not None:
+            planned = self._planned(existing, definition)
+            if planned.kind == "nothing":
+                return self._nothing(existing, "same_definition", "It is defined like that already.")
+            if planned.kind == "alter":
+                self.store.update_definition(existing.id, definition)
+                return self._nothing(existing, "altered", " ".join(planned.reasons))
+        return self._build(definition, existing)
+
+    def alter(
+        self,
+        name: TableName | str,
+        *,
+        query: str | None = None,
+        mode: Mode | None = None,
+        schedule: str | None | _Unchanged = UNCHANGED,
+        options: Mapping[str, str] | None = None,
+        status: Status | None = None,
+    ) -> RefreshResult | None:
+        """Change some of a stream table; what is not given stays."""
+        stream = self.get(name)
+        definition = replace(
+            stream.definition,
+            query=query if query is not None else stream.definition.query,
+            mode=mode if mode is not None else stream.definition.mode,
+            schedule=stream.definition.schedule if isinstance(schedule, _Unchanged) else schedule,
+            options={**stream.definition.options, **(options or {})},
+        )
+        done = None
+        if definition != stream.definition:
+            self._check_mode(definition)
+            done = self.create(definition, or_replace=True)
+        if status is not None and status is not stream.status:
+            self.store.set_status(stream.id, status)
+        return done
+
+    def _check_mode(self, definition: Definition) -> None:
+        if definition.mode is Mode.STRICT:
+            compiled = compile_definition(self.connector(), definition, self.lake.state(), self.all())
+            _refuse_if_strict(definition, compiled)
+
+    def drop(self, name: TableName | str, *, if_exists: bool = False) -> bool:
+        """Remove a stream table, its view and all that is stored for it, as one snapshot."""
+        wanted = table_name(name)
+        stream = self.store.get(wanted)
+        if stream is None:
+            if if_exists:
+                return False
+            self.get(wanted)
+            return False
+        readers = [str(other.name) for other in self.all() if stream.id in other.upstream]
+        if readers:
+            raise StreamTableError(
+                f"Stream table {wanted} is read by {', '.join(readers)}.",
+                hint="Drop those first.",
+                stream_table=str(wanted),
+            )
+
+        def work(tx: Transaction) -> None:
+            self._drop_storage(tx, stream)
+            tx.join(self.store.delete(stream.id))
+
+        self.lake.run(work, author=author(str(wanted), uuid4().hex), message=f"drop stream table {wanted}")
+        return True
+
+    # -- refreshing ---------------------------------------------------------------------------------
+
+    def refresh(
+        self, names: Sequence[TableName | str] | None = None, *, full: bool = False
+    ) -> list[RefreshResult]:
+        """Bring stream tables up to date, and everything they read; all active ones if none is named.
+
+        With `full` the named ones are computed anew, and what differs is committed.
+        """
+        streams = self.all()
+        if names is None:
+            wanted = [stream.id for stream in streams if stream.status is Status.ACTIVE]
+        else:
+            wanted = [self.get(name).id for name in names]
+        if not wanted:
+            return []
+        return Wave(self.lake, self.store, self.connector, self._compile, streams, full).run(wanted)
+
+    # -- helpers ------------------------------------------------------------------------------------
+
+    def _compile(
+        self, session: LakeSpark, stream: StreamTable, state: CatalogState, streams: Sequence[StreamTable]
+    ) -> Compiled:
+        place = (stream.id, stream.definition.fingerprint, state.snapshot.schema_version)
+        if place not in self._compiled:
+            self._compiled = {key: value for key, value in self._compiled.items() if key[0] != stream.id}
+            others = [other for other in streams if other.id != stream.id]
+            self._compiled[place] = compile_definition(session, stream.definition, state, others)
+        return self._compiled[place]
+
+    def _build(self, definition: Definition, existing: StreamTable | None) -> RefreshResult:
+        """Compute a stream table from nothing, in the place of another if there is one."""
+        session = self.connector()
+        refresh_id = uuid4().hex
+        began = time.monotonic()
+        held: list[Transaction] = []
+
+        def work(tx: Transaction) -> RefreshResult:
+            held[:] = [tx]
+            return self._built(session, tx, definition, existing, refresh_id)
+
+        result = self.lake.run(
+            work,
+            author=author(str(definition.name), refresh_id),
+            message=f"{'create' if existing is None else 'replace'} stream table {definition.name}",
+        )
+        return replace(result, snapshot_id=held[0].snapshot_id, seconds=time.monotonic() - began)
+
+    def _built(
+        self,
+        session: LakeSpark,
+        tx: Transaction,
+        definition: Definition,
+        existing: StreamTable | None,
+        refresh_id: str,
+    ) -> RefreshResult:
+        began = time.monotonic()
+        others = [stream for stream in self.all() if existing is None or stream.id != existing.id]
+        _refuse_itself(definition, existing)
+        compiled = compile_definition(session, definition, tx.state, others)
+        _refuse_if_strict(definition, compiled)
+        _refuse_cycle(definition, existing, compiled, others)
+        if existing is not None:
+            self._drop_storage(tx, existing)
+        for schema in (definition.name.schema, STORAGE_SCHEMA):
+            tx.create_schema(schema, if_not_exists=True)
+        stages = []
+        for stage in compiled.program.stages:
+            name = storage_name(definition.name, stage.source)
+            schema_of = parse_type(
+                "struct<" + ", ".join(f"{_name_ddl(n)}: {t}" for n, t in stage.types.items()) + ">"
+            )
+            tx.create_table(name, columns_of(schema_of))  # type: ignore[arg-type]
+            stages.append(StoredStage(stage.source, tx.state.table(name).id, name, stage.key))
+        tables = {stage.source: tx.state.table(stage.table) for stage in stages}
+        wave = WaveState(session, tx)
+        moment = datetime.now(UTC)
+        try:
+            outcome = Computation(wave, str(definition.name), compiled, tables, None, moment).load()
+        finally:
+            wave.release()
+        upstream = [source.stream.id for source in compiled.sources.values() if source.stream is not None]
+        stream = StreamTable(
+            existing.id if existing is not None else new_stream_id(),
+            definition,
+            existing.status if existing is not None else Status.ACTIVE,
+            tuple(stages),
+            tuple((name, compiled.program.result.types[name]) for name in compiled.program.columns),
+            tuple(dict.fromkeys(upstream)),
+            None,
+            depends_on_time=any(stage.depends_on_time for stage in compiled.program.stages),
+            created_at=existing.created_at if existing is not None else moment,
+        )
+        tx.create_view(
+            definition.name,
+            view_text(stream, tables["@"]),
+            comment=f"stream table: {definition.query}" if definition.query else "stream table",
+        )
+        result = RefreshResult(
+            str(definition.name),
+            Action.REINITIALIZE if existing is not None else Action.FULL,
+            "anew",
+            "replaced" if existing is not None else "created",
+            "It was built anew for its new definition." if existing else "It was made and filled.",
+            mode=definition.mode,
+            rows_inserted=outcome.rows_inserted,
+            files_read=outcome.files_read,
+            bytes_read=outcome.bytes_read,
+            snapshot_id=THIS_COMMIT,
+            data_snapshot_id=tx.base_snapshot_id,
+            seconds=time.monotonic() - began,
+            stages=outcome.stages,
+            refresh_id=refresh_id,
+            wave_id=refresh_id,
+            started_at=moment,
+        )
+        tx.join(self.store.insert(stream) if existing is None else self.store.replace(stream))
+        frontier = frontier_of(wave, stream, compiled, moment)
+        tx.join(self.store.commit_refresh(stream.id, frontier, result))
+        return result
+
+    def _drop_storage(self, tx: Transaction, stream: StreamTable) -> None:
+        tx.drop_view(stream.name, if_exists=True)
+        for stage in stream.stages:
+            tx.drop_table(stage.table, if_exists=True)
+
+    def _nothing(self, stream: StreamTable, code: str, reason: str) -> RefreshResult:
+        return RefreshResult(
+            str(stream.name), Action.NO_DATA, "nothing", code, reason, mode=stream.definition.mode
+        )
+
+
+def storage_name(name: TableName, source: str) -> TableName:
+    """Where a stage of a stream table is stored."""
+    tail = "" if source == "@" else f"__{source.removeprefix('@')}"
+    return TableName(STORAGE_SCHEMA, f"{name.schema}__{name.name}{tail}")
+
+
+def _name_ddl(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _same_rows(old: Definition, new: Definition) -> bool:
+    """Whether two definitions mean the same rows, however they are written."""
+    if old.fingerprint == new.fingerprint:
+        return True
+    if old.query is None or new.query is None:
+        return False
+    return (
+        replace(old, query=normalised(old.query)).fingerprint
+        == replace(new, query=normalised(new.query)).fingerprint
+    )
+
+
+def _refuse_if_strict(definition: Definition, compiled: Compiled) -> None:
+    reasons = compiled.program.reasons
+    if definition.mode is Mode.STRICT and reasons:
+        raise StreamTableError(
+            f"Stream table {definition.name} cannot be kept up to date incrementally, and its mode is strict.",
+            detail="; ".join(reasons),
+            hint="Write the query otherwise, or use REFRESH MODE auto.",
+            stream_table=str(definition.name),
+            reasons=list(reasons),
+        )
+
+
+def _refuse_itself(definition: Definition, existing: StreamTable | None) -> None:
+    if not definition.name.name or definition.name.schema == STORAGE_SCHEMA:
+        raise InvalidInputError(
+            f"{definition.name} is no name for a stream table.",
+            detail=f"Schema {STORAGE_SCHEMA} holds what is stored for stream tables.",
+        )
+
+
+def _refuse_cycle(
+    definition: Definition, existing: StreamTable | None, compiled: Compiled, others: Sequence[StreamTable]
+) -> None:
+    """A stream table must not read itself, however far round."""
+    if existing is None:
+        return
+    by_id = {stream.id: stream for stream in others}
+    waiting: list[tuple[StreamTable, tuple[str, ...]]] = [
+        (source.stream, (str(definition.name),))
+        for source in compiled.sources.values()
+        if source.stream is not None
+    ]
+    while waiting:
+        stream, path = waiting.pop()
+        if existing.id in stream.upstream:
+            round_ = " → ".join((*path, str(stream.name), str(definition.name)))
+            raise StreamTableError(
+                f"Stream table {definition.name} would read itself.",
+                detail=round_,
+                stream_table=str(definition.name),
+            )
+        waiting += [(by_id[i], (*path, str(stream.name))) for i in stream.upstream if i in by_id]
+
+
+__all__ = ["UNCHANGED", "PlannedChange", "Streams", "storage_name"]

@@ -1,0 +1,319 @@
+"""A wave: stream tables that are brought to one snapshot of their sources, and committed as one."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from uuid import uuid4
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from headwater._version import __version__
+from headwater.errors import ConflictError, HeadwaterError, SnapshotError, StreamTableError
+from headwater.lake.catalog import CatalogState
+from headwater.lake.lake import Lake
+from headwater.lake.writing.transaction import Transaction
+from headwater.refresh.compiling import Compiled, compile_definition
+from headwater.refresh.computing import Computation, Outcome
+from headwater.refresh.deciding import Decision, decide
+from headwater.refresh.inputs import WaveState, upstream_of
+from headwater.refresh.model import (
+    Action,
+    Frontier,
+    Mode,
+    RefreshResult,
+    SourcePosition,
+    Status,
+    StreamTable,
+)
+from headwater.refresh.store import Refreshed, StreamStore
+from headwater.spark.connector import LakeSpark
+from headwater.spark.types import spark_type
+
+#: What stands for the snapshot that a commit becomes, until it is known.
+THIS_COMMIT = -1
+#: So many refreshes may fail in a row before a stream table is suspended, unless its options say otherwise.
+MAX_FAILURES = 5
+
+
+@dataclass
+class Wave:
+    """One refresh of some stream tables and everything they read."""
+
+    lake: Lake
+    store: StreamStore
+    connector: Callable[[], LakeSpark]
+    compiled: Callable[[LakeSpark, StreamTable, CatalogState, Sequence[StreamTable]], Compiled]
+    streams: Sequence[StreamTable]
+    full: bool = False
+    wave_id: str = field(default_factory=lambda: uuid4().hex)
+
+    def run(self, wanted: Sequence[str]) -> list[RefreshResult]:
+        """Refresh stream tables, by id, after all that they read."""
+        members = upstream_of(self.streams, wanted)
+        active = [stream for stream in members if stream.status is Status.ACTIVE or stream.id in wanted]
+        results = {stream.id: self._no_data(stream) for stream in active}
+        due = self._due(active, wanted)
+        if due:
+            results.update(self._refresh(due, wanted))
+        self._record([(results[stream.id], stream) for stream in active])
+        return [results[stream.id] for stream in active]
+
+    def _record(self, results: Sequence[tuple[RefreshResult, StreamTable]]) -> None:
+        """Note what no snapshot tells of; who failed too often in a row is left alone from now on."""
+        unseen = [
+            (result, stream.id)
+            for result, stream in results
+            if result.action is Action.FAILED
+            or (result.action is Action.NO_DATA and result.snapshot_id is None)
+        ]
+        failures = self.store.record_all(unseen)
+        for _, stream in results:
+            most = int(stream.definition.options.get("max_failures", MAX_FAILURES))
+            if failures.get(stream.id, 0) >= most and stream.status is Status.ACTIVE:
+                self.store.set_status(stream.id, Status.SUSPENDED)
+
+    # -- what is to be done -------------------------------------------------------------------------
+
+    def _due(self, active: Sequence[StreamTable], wanted: Sequence[str]) -> list[StreamTable]:
+        """Those whose inputs may have changed, told by the catalog alone."""
+        state = self.lake.state()
+        due: dict[str, StreamTable] = {}
+        for stream in active:
+            asked = self.full and stream.id in wanted
+            if asked or any(above in due for above in stream.upstream) or self._may_differ(stream, state):
+                due[stream.id] = stream
+        return list(due.values())
+
+    def _may_differ(self, stream: StreamTable, state: CatalogState) -> bool:
+        if stream.frontier is None or stream.depends_on_time:
+            return True
+        for position in stream.frontier.sources:
+            table = state.table_by_id(position.table_id)
+            if table is None:
+                return True
+            if position.snapshot_id >= state.snapshot.id:
+                continue
+            try:
+                plan = self.lake.plan_changes(table.name, position.snapshot_id + 1, state.snapshot.id)
+            except SnapshotError:
+                return True
+            if plan.rows_at_most or _columns(table) != dict(_columns(table), **dict(position.columns)):
+                return True
+        return False
+
+    def _no_data(self, stream: StreamTable) -> RefreshResult:
+        return RefreshResult(
+            str(stream.name),
+            Action.NO_DATA,
+            "nothing",
+            "no_changes",
+            "Nothing it reads has changed.",
+            mode=stream.definition.mode,
+            refresh_id=uuid4().hex,
+            wave_id=self.wave_id,
+            started_at=datetime.now(UTC),
+            data_snapshot_id=stream.frontier.data_snapshot_id if stream.frontier else None,
+        )
+
+    # -- doing it -----------------------------------------------------------------------------------
+
+    def _refresh(self, due: Sequence[StreamTable], wanted: Sequence[str]) -> dict[str, RefreshResult]:
+        session = self.connector()
+        held: list[Transaction] = []
+
+        def attempt(tx: Transaction) -> dict[str, RefreshResult]:
+            held[:] = [tx]
+            return self._attempt(session, tx, due, wanted)
+
+        results = self.lake.run(attempt)
+        written = any(result.rows_inserted or result.rows_deleted for result in results.values())
+        snapshot = held[0].snapshot_id if written else None
+        return {
+            identity: replace(result, snapshot_id=snapshot) if result.snapshot_id == THIS_COMMIT else result
+            for identity, result in results.items()
+        }
+
+    def _as_they_are(self, due: Sequence[StreamTable]) -> list[StreamTable]:
+        """The stream tables with their frontiers as they are now: somebody may have refreshed them."""
+        self.streams = self.store.all()
+        now = {stream.id: stream for stream in self.streams}
+        return [now[stream.id] for stream in due if stream.id in now]
+
+    def _attempt(
+        self, session: LakeSpark, tx: Transaction, due: Sequence[StreamTable], wanted: Sequence[str]
+    ) -> dict[str, RefreshResult]:
+        state = WaveState(session, tx)
+        moment = datetime.now(UTC)
+        results: dict[str, RefreshResult] = {}
+        failed: dict[str, str] = {}
+        done: list[Refreshed] = []
+        try:
+            for stream in self._as_they_are(due):
+                broken = [failed[above] for above in stream.upstream if above in failed]
+                if broken:
+                    failed[stream.id] = str(stream.name)
+                    results[stream.id] = self._failed(stream, _upstream_failed(stream, broken[0]), 0.0)
+                    continue
+                began = time.monotonic()
+                known = dict(state.moved)
+                full = self.full and stream.id in wanted
+                try:
+                    with tx.savepoint():
+                        result, frontier = self._one(state, stream, moment, full=full)
+                except ConflictError:
+                    raise  # somebody else was in the way: all from the start, on the new state
+                except (HeadwaterError, PySparkException, Py4JError) as error:
+                    state.moved = known
+                    failed[stream.id] = str(stream.name)
+                    results[stream.id] = self._failed(stream, error, time.monotonic() - began)
+                    continue
+                results[stream.id] = result = replace(result, seconds=time.monotonic() - began)
+                done.append(Refreshed(stream.id, frontier, result, stream.frontier))
+            self._say(tx, results)
+            if done:
+                tx.join(self.store.commit_refreshes(done))
+        finally:
+            state.release()
+        return results
+
+    def _one(
+        self, state: WaveState, stream: StreamTable, moment: datetime, *, full: bool
+    ) -> tuple[RefreshResult, Frontier]:
+        catalog = state.tx.state
+        compiled = self.compiled(state.session, stream, catalog, self.streams)
+        tables = {stage.source: catalog.table(stage.table) for stage in stream.stages}
+        result = replace(self._no_data(stream), data_snapshot_id=state.snapshot_id)
+        if compiled.program.reasons and stream.definition.mode is Mode.STRICT:
+            raise StreamTableError(
+                f"Stream table {stream.name} cannot be refreshed incrementally, and its mode is strict.",
+                detail="; ".join(compiled.program.reasons),
+                hint="ALTER STREAM TABLE … SET (refresh_mode = 'auto') lets it be computed anew.",
+                stream_table=str(stream.name),
+            )
+        self._check_sources(stream, compiled)
+        computation = Computation(state, str(stream.name), compiled, tables, stream.frontier, moment)
+        decision = decide(stream, compiled, computation, catalog, self.store, full=full)
+        outcome = computation.follow(full=decision.full)
+        frontier = frontier_of(state, stream, compiled, moment)
+        return (result if outcome is None else _filled(result, decision, outcome)), frontier
+
+    def _check_sources(self, stream: StreamTable, compiled: Compiled) -> None:
+        """Columns that are read must be what they were."""
+        if stream.frontier is None:
+            return
+        for position in stream.frontier.sources:
+            source = compiled.sources.get(position.name)
+            if source is None or source.table.id != position.table_id:
+                continue
+            now = _columns(source.table)
+            for name, kind in position.columns:
+                if name in now and now[name] != kind:
+                    raise StreamTableError(
+                        f"Stream table {stream.name} cannot be refreshed: column {name!r} of {position.name} "
+                        f"is {now[name]} now, and was {kind}.",
+                        hint="CREATE OR REPLACE STREAM TABLE with the same query builds it anew.",
+                        stream_table=str(stream.name),
+                        column=name,
+                        table=position.name,
+                    )
+
+    def _failed(self, stream: StreamTable, error: Exception, seconds: float) -> RefreshResult:
+        return replace(
+            self._no_data(stream),
+            action=Action.FAILED,
+            reason_code=error.code if isinstance(error, HeadwaterError) else "spark",
+            reason=_first_line(error),
+            seconds=seconds,
+            error=_as_dict(error),
+        )
+
+    def _say(self, tx: Transaction, results: Mapping[str, RefreshResult]) -> None:
+        done = [result for result in results.values() if result.rows_inserted or result.rows_deleted]
+        if not done:
+            return
+        identity = done[0].refresh_id if len(done) == 1 else self.wave_id
+        tx.describe(
+            author=author(",".join(result.name for result in done), identity),
+            message=f"refresh of {', '.join(result.name for result in done)}",
+            extra_info=json.dumps(
+                {
+                    "wave_id": self.wave_id,
+                    "refreshes": [
+                        {
+                            "name": result.name,
+                            "refresh_id": result.refresh_id,
+                            "action": result.action,
+                            "rows_inserted": result.rows_inserted,
+                            "rows_deleted": result.rows_deleted,
+                        }
+                        for result in done
+                    ],
+                }
+            ),
+        )
+
+
+def author(name: str, refresh_id: str) -> str:
+    """Who a snapshot says it is by."""
+    return f"headwater/{__version__}/stream_table/{name}/{refresh_id}"
+
+
+def frontier_of(state: WaveState, stream: StreamTable, compiled: Compiled, moment: datetime) -> Frontier:
+    """Up to where a stream table will have seen its inputs once this wave is committed."""
+    positions = []
+    for name, source in compiled.sources.items():
+        changed = source.table.id in state.moved or source.table.id in state.made
+        kinds = _columns(source.table)
+        used = tuple((c, kinds[c]) for c in sorted(compiled.used_columns[name]) if c in kinds)
+        at = THIS_COMMIT if changed else state.snapshot_id
+        positions.append(SourcePosition(source.table.id, name, at, used))
+    return Frontier(state.snapshot_id, THIS_COMMIT, moment, tuple(positions))
+
+
+def _filled(result: RefreshResult, decision: Decision, outcome: Outcome) -> RefreshResult:
+    return replace(
+        result,
+        action=decision.action,
+        strategy=outcome.strategy,
+        reason_code=decision.code,
+        reason=decision.reason,
+        prediction=decision.prediction,
+        rows_inserted=outcome.rows_inserted,
+        rows_deleted=outcome.rows_deleted,
+        rows_in=outcome.rows_in,
+        files_read=outcome.files_read,
+        bytes_read=outcome.bytes_read,
+        stages=outcome.stages,
+        snapshot_id=THIS_COMMIT,
+    )
+
+
+def _columns(table: object) -> dict[str, str]:
+    return {column.name: spark_type(column).simpleString() for column in table.columns}  # type: ignore[attr-defined]
+
+
+def _upstream_failed(stream: StreamTable, name: str) -> StreamTableError:
+    return StreamTableError(
+        f"Stream table {stream.name} was not refreshed, since {name}, which it reads, failed.",
+        hint=f"`headwater history {name}` says why.",
+        stream_table=str(stream.name),
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = error.message if isinstance(error, HeadwaterError) else str(error)
+    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+
+
+def _as_dict(error: Exception) -> dict[str, object]:
+    if isinstance(error, HeadwaterError):
+        return error.as_dict()
+    return {"code": "spark", "message": str(error).strip()[:2000], "retryable": False}
+
+
+__all__ = ["THIS_COMMIT", "Wave", "author", "compile_definition", "frontier_of"]

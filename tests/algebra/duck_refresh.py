@@ -1,0 +1,154 @@
+"""Stages refreshed by DuckDB alone: the algebra's rules on real rows, without Spark."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import duckdb
+
+from headwater.algebra.building import build_query
+from headwater.algebra.changes import IS, OLD, PLACE, WAS, changes
+from headwater.algebra.relations import WEIGHT, Relation, Scan
+from headwater.algebra.render import render
+from headwater.algebra.stages import SHOWN, Program, Stage, Types, compile_query
+
+_SPARK_TYPES = {"INTEGER": "int", "HUGEINT": "decimal(38,0)", "VARCHAR": "string"}
+_DUCK_TYPES = {spark: duck for duck, spark in _SPARK_TYPES.items()}
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+class DuckStream:
+    """A stream table kept by DuckDB over tables of the same connection, which have a column `rowid_`."""
+
+    def __init__(
+        self, con: duckdb.DuckDBPyConnection, sql: str, tables: Mapping[str, list[tuple[str, str]]], catalog
+    ):
+        self.con = con
+        self.tables = tables
+        self.now = "2026-01-01 00:00:00+00"
+        for name in tables:
+            self._version(name, "old")
+            self._version(name, "new")
+        self.program: Program = compile_query(build_query(sql, catalog), self.describe)
+        for stage in self.program.stages:
+            self._initialise(stage)
+
+    # -- leaves -------------------------------------------------------------------------------------
+
+    def _version(self, table: str, version: str) -> None:
+        columns = ", ".join(quoted(name) for name, _ in self.tables[table])
+        self.con.execute(
+            f"CREATE OR REPLACE TABLE {quoted(f'{table}@{version}')} AS SELECT {columns}, rowid_ AS rowid FROM {table}"
+        )
+
+    def describe(self, relation: Relation, stages: Mapping[str, Types]) -> Types:
+        for source, types in stages.items():
+            columns = ", ".join(f"{quoted(name)} {_DUCK_TYPES.get(t, t)}" for name, t in types.items())
+            self.con.execute(f"CREATE OR REPLACE TABLE {quoted(source + '@new')} ({columns})")
+        text = render(relation, dialect="duckdb", moments=self.moments)
+        found = self.con.execute(f"DESCRIBE {text}").fetchall()
+        return {row[0]: _SPARK_TYPES.get(row[1], row[1].lower()) for row in found}
+
+    @property
+    def moments(self) -> dict[str, str]:
+        return {"now": self.now, "before": getattr(self, "before", self.now)}
+
+    # -- stages -------------------------------------------------------------------------------------
+
+    def _initialise(self, stage: Stage) -> None:
+        text = render(stage.relation, dialect="duckdb", moments=self.moments)
+        chosen = ", ".join(f"{quoted(inner)} AS {quoted(name)}" for name, inner in stage.fields)
+        self.con.execute(
+            f"CREATE OR REPLACE TABLE {quoted(stage.source)} AS SELECT {chosen}, "
+            f"0 AS {PLACE[0]}, row_number() OVER () AS {PLACE[1]}, row_number() OVER () AS {PLACE[2]} FROM ({text})"
+        )
+        self._snapshot(stage, "new")
+
+    def _snapshot(self, stage: Stage, version: str) -> None:
+        self.con.execute(
+            f"CREATE OR REPLACE TABLE {quoted(f'{stage.source}@{version}')} AS FROM {quoted(stage.source)}"
+        )
+
+    def refresh(self, *, full: bool = False, now: str | None = None) -> dict[str, int]:
+        """Bring everything up to date with the tables as they are; returns the changed rows by stage."""
+        self.before, self.now = self.now, now or self.now
+        changed = {name for name in self.tables if self._moved(name)}
+        report = {}
+        for stage in self.program.stages:
+            self._snapshot(stage, "old")
+            found = changes(stage, changed, time_moved=self.before != self.now, full=full)
+            count = 0
+            if found is not None:
+                count = self._apply(stage, found.shape, found.relation)
+            self._snapshot(stage, "new")
+            if count:
+                changed.add(stage.source)
+            report[stage.source] = count
+        return report
+
+    def _moved(self, table: str) -> bool:
+        self.con.execute(f"CREATE OR REPLACE TABLE {quoted(f'{table}@old')} AS FROM {quoted(f'{table}@new')}")
+        self._version(table, "new")
+        old, new = quoted(f"{table}@old"), quoted(f"{table}@new")
+        self.con.execute(
+            f"CREATE OR REPLACE TABLE {quoted(f'{table}@delta')} AS "
+            f"SELECT *, 1 AS {WEIGHT} FROM (FROM {new} EXCEPT FROM {old}) "
+            f"UNION ALL SELECT *, -1 AS {WEIGHT} FROM (FROM {old} EXCEPT FROM {new})"
+        )
+        return bool(self.con.execute(f"SELECT count(*) FROM {quoted(f'{table}@delta')}").fetchone()[0])
+
+    def _apply(self, stage: Stage, shape: str, relation: Relation) -> int:
+        text = render(relation, dialect="duckdb", moments=self.moments)
+        self.con.execute(f"CREATE OR REPLACE TABLE _changes AS {text}")
+        names = [name for name, _ in stage.fields]
+        own = ", ".join(map(quoted, names))
+        if shape == "signed":
+            came, went = f"{WEIGHT} > 0", f"{WEIGHT} < 0"
+            assert not self._count(f"abs({WEIGHT}) <> 1"), "a row counts more than once"
+            before = own
+        else:
+            came, went = IS, WAS
+            before = ", ".join(quoted(OLD + name) for name in names)
+        assert not self._count(f"({went}) AND {PLACE[2]} IS NULL"), "a row went that was not there"
+        store = quoted(stage.source)
+        self.con.execute(
+            f"CREATE OR REPLACE TABLE {quoted(stage.source + '@delta')} AS "
+            f"SELECT {own}, 1 AS {WEIGHT} FROM _changes WHERE {came} "
+            f"UNION ALL SELECT {before}, -1 AS {WEIGHT} FROM _changes WHERE {went}"
+        )
+        self.con.execute(
+            f"DELETE FROM {store} WHERE {PLACE[2]} IN (SELECT {PLACE[2]} FROM _changes WHERE {went})"
+        )
+        highest = self.con.execute(f"SELECT coalesce(max({PLACE[2]}), 0) FROM {store}").fetchone()[0] + 1000
+        self.con.execute(
+            f"INSERT INTO {store} SELECT {own}, 0, {highest} + row_number() OVER (), "
+            f"{highest} + row_number() OVER () FROM _changes WHERE {came}"
+        )
+        key = ", ".join(map(quoted, stage.key)) or "1"
+        doubled = self.con.execute(
+            f"SELECT count(*) FROM (SELECT {key} FROM {store} GROUP BY ALL HAVING count(*) > 1)"
+            if stage.key
+            else f"SELECT greatest(count(*) - 1, 0) FROM {store}"
+        ).fetchone()[0]
+        assert not doubled, "a key is stored twice"
+        return self._count(came) + self._count(went)
+
+    def _count(self, condition: str) -> int:
+        return int(self.con.execute(f"SELECT count(*) FROM _changes WHERE {condition}").fetchone()[0])
+
+    # -- results ------------------------------------------------------------------------------------
+
+    def rows(self) -> Counter[tuple[Any, ...]]:
+        stage = self.program.result
+        shown = f" WHERE {SHOWN}" if SHOWN in dict(stage.fields) else ""
+        columns = ", ".join(map(quoted, self.program.columns))
+        return Counter(self.con.execute(f"SELECT {columns} FROM {quoted(stage.source)}{shown}").fetchall())
+
+
+def scans(relation: Relation) -> list[Scan]:
+    return [node for node in relation.walk() if isinstance(node, Scan)]
