@@ -16,7 +16,7 @@ from sqlglot.errors import TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from headwater.algebra.building.places import error_at
-from headwater.errors import QueryError
+from headwater.errors import HeadwaterError, QueryError
 
 #: A statement without this word is none of ours, whatever else it is.
 _STREAM = re.compile(r"\bstream\b", re.IGNORECASE)
@@ -26,6 +26,7 @@ _QUERY = ("SELECT", "WITH", "VALUES", "FROM", "(")
 _CLAUSES = ("SCHEDULE", "REFRESH MODE", "WITH", "AS")
 #: Words that would be taken for a name where the name is forgotten.
 _NO_NAMES = ("AS", "SET", "WITH", "SELECT", "IF")
+_BACKTICKS = "Names with other than letters, digits and _ need `backticks`."
 _CHANGES = ("SET", "SUSPEND", "RESUME", "AS")
 
 
@@ -133,6 +134,22 @@ def parse_stream_statement(text: str) -> StreamStatement | None:
     return _STATEMENTS[words[0]](reader)
 
 
+def parse_name(text: str) -> tuple[str, ...]:
+    """Read a name of one to three parts, quoted or not.
+
+    >>> parse_name("sales.`odd name`")
+    ('sales', 'odd name')
+    """
+    tokens, broken = tokens_of(text)
+    reader = _Reader(text, tokens)
+    if broken is not None:
+        reader.fail_at(broken, len(text) - 1, "What begins here is never closed.")
+    name = reader.name()
+    if reader.next is not None:
+        reader.fail("the end of the name", hint=_BACKTICKS)
+    return name
+
+
 class _Tokenizer(Spark.Tokenizer):
     """Spark's, but EXPLAIN and SHOW are words like all others; theirs swallow the rest of the statement."""
 
@@ -219,15 +236,13 @@ class _Reader:
             self.fail_at(last.start, last.end, "A name has a schema and a name, here are more parts.")
         follower = self.next
         if follower is not None and follower.token_type is TokenType.DASH:
-            self.fail(
-                "the end of the name", hint="Names with other than letters, digits and _ need `backticks`."
-            )
+            self.fail("the end of the name", hint=_BACKTICKS)
         return tuple(parts)
 
     def _part(self) -> str:
         token = self.next
         if token is None or not _names(self.text, token) or self.sees_any(_NO_NAMES):
-            self.fail("a name", hint="Names with other than letters, digits and _ need `backticks`.")
+            self.fail("a name", hint=_BACKTICKS)
         self.position += 1
         return token.text
 
@@ -413,3 +428,9 @@ def moved_error(error: QueryError, text: str, query_start: int) -> QueryError:
     fragment = error.facts.get("fragment") or " "
     why = (error.detail or "").partition(f"line {line}, column {column}:")[0].strip() or None
     return error_at(text, start, start + len(fragment) - 1, error.message, why=why, hint=error.hint)
+
+
+def placed_error(error: HeadwaterError, text: str, place: Place) -> HeadwaterError:
+    """An error about a value as one about the place where it stands."""
+    shown = error_at(text, place.start, place.end, error.message, why=error.detail, hint=error.hint)
+    return type(error)(shown.message, detail=shown.detail, hint=shown.hint, **{**error.facts, **shown.facts})

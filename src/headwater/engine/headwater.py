@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from headwater.lake.lake import Lake
 
@@ -12,7 +13,13 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import DataFrame, SparkSession
 
+    from headwater.engine.streams import StreamTables
     from headwater.lake.embedded import EmbeddedServer
+    from headwater.refresh.explaining import Explanation
+    from headwater.refresh.lineage import Lineage
+    from headwater.refresh.model import RefreshResult, VerifyResult
+    from headwater.refresh.provenance import Provenance
+    from headwater.refresh.status import StreamStatus
     from headwater.settings import Settings
     from headwater.spark.connector import LakeSpark
     from headwater.spark.sql.fetching import QueryResult
@@ -53,17 +60,126 @@ class Headwater:
         """Run a statement of Spark's SQL in which the lake's tables and views are simply there.
 
         All tables of a query are read at one snapshot. A statement that writes is one snapshot, and returns
-        how many rows it inserted, updated and deleted.
+        how many rows it inserted, updated and deleted. `CREATE STREAM TABLE` and the other statements about
+        stream tables are run too.
         """
+        from headwater.algebra.statements import parse_stream_statement
         from headwater.spark.sql import run_sql
 
-        return run_sql(self._connector, text)
+        statement = parse_stream_statement(text)
+        if statement is None:
+            return run_sql(self._connector, text)
+        return self.stream_tables.run(statement).frame(self.spark)
 
     def fetch(self, text: str, limit: int = 1000) -> QueryResult:
         """Run a statement and take its first rows as plain data."""
+        from headwater.algebra.statements import parse_stream_statement
         from headwater.spark.sql.fetching import fetch
 
-        return fetch(self._connector, text, limit)
+        statement = parse_stream_statement(text)
+        if statement is None:
+            return fetch(self._connector, text, limit)
+        return self.stream_tables.run(statement).result(limit)
+
+    # -- stream tables ------------------------------------------------------------------------------
+
+    def create_stream_table(
+        self,
+        name: str,
+        query: str | Callable[..., DataFrame],
+        *,
+        schedule: str | None = None,
+        refresh_mode: str = "auto",
+        sink: str | None = None,
+        ducklake_sink_mode: str | None = None,
+        inputs: Mapping[str, str] | None = None,
+        if_not_exists: bool = False,
+        or_replace: bool = False,
+        **options: Any,
+    ) -> RefreshResult:
+        """Make a stream table: the result of a query that is kept up to date. It is filled at once.
+
+        `query` is a SELECT in Spark's SQL over tables, views and other stream tables of the lake; or a
+        function of a module that takes DataFrames and returns one, with `inputs` naming the table of each
+        parameter (by default the one of the parameter's own name).
+
+        `schedule` is `5s`, `10m`, `1h`, `2d`, a cron expression or `downstream`; without one it is refreshed
+        on request. `refresh_mode` is `auto`, `incremental`, `strict` or `full`. With `or_replace` nothing
+        happens if it is defined like that already, and it is built anew only if its rows are others.
+
+        >>> hw.create_stream_table(  # doctest: +SKIP
+        ...     "sales.revenue", "SELECT region, sum(amount) AS revenue FROM sales.orders GROUP BY region"
+        ... )
+        """
+        given = {
+            "schedule": schedule,
+            "refresh_mode": refresh_mode,
+            "sink": sink,
+            "ducklake_sink_mode": ducklake_sink_mode,
+            **options,
+        }
+        return self.stream_tables.create(
+            name, query, inputs=inputs, if_not_exists=if_not_exists, or_replace=or_replace, options=given
+        )
+
+    def alter_stream_table(
+        self, name: str, *, query: str | None = None, status: str | None = None, **options: Any
+    ) -> RefreshResult | None:
+        """Change some of a stream table; what is not named stays as it is.
+
+        `options` are those of `create_stream_table`; None sets one back to its default. `status` is
+        `suspended` or `active`. Another query builds the result anew, in one snapshot.
+        """
+        return self.stream_tables.alter(name, query=query, status=status, options=options)
+
+    def drop_stream_table(self, name: str, *, if_exists: bool = False) -> bool:
+        """Remove a stream table and all that is stored for it, as one snapshot; False if there is none."""
+        return self.stream_tables.streams.drop(name, if_exists=if_exists)
+
+    def refresh(self, names: str | Sequence[str] | None = None, *, full: bool = False) -> list[RefreshResult]:
+        """Bring stream tables up to date, and all that they read, as one snapshot; all of them by default.
+
+        With `full` the named ones are computed anew, and what differs is stored. A stream table that fails
+        is one of the results, with the action `FAILED` and the error, and does not stop the others.
+        """
+        return self.stream_tables.refresh(names, full=full)
+
+    def explain(self, name: str) -> Explanation:
+        """How a stream table follows its inputs, and what its next refresh would do. Nothing is run."""
+        return self.stream_tables.streams.explain(name)
+
+    def verify(self, name: str, *, limit: int = 10) -> VerifyResult:
+        """Let DuckDB compute a stream table's query at the same snapshot, and compare all rows.
+
+        Of those that differ the first `limit` are part of the result.
+        """
+        return self.stream_tables.verify(name, limit)
+
+    def status(self) -> list[StreamStatus]:
+        """How each stream table is: fresh or behind, active or suspended. Does not start Spark."""
+        return self.stream_tables.status()
+
+    def history(self, name: str | None = None, limit: int = 20) -> Sequence[RefreshResult]:
+        """Past refreshes of one stream table or of all, newest first. Does not start Spark."""
+        return self.stream_tables.history(name, limit)
+
+    def provenance(self, name: str | None = None, limit: int = 20) -> Sequence[Provenance]:
+        """Which snapshots hold which refreshes, and what they read, newest first. Does not start Spark."""
+        return self.stream_tables.provenance(name, limit)
+
+    def lineage(self, name: str, column: str | None = None) -> Lineage:
+        """The columns of tables from which the columns of a stream table are computed. Does not start Spark.
+
+        `print` shows them; `.mermaid()` draws them, as a graph of tables, or of columns if one is named.
+        """
+        return self.stream_tables.lineage(name, column)
+
+    @cached_property
+    def stream_tables(self) -> StreamTables:
+        """What the calls above are made of, for programs that need more."""
+        from headwater.engine.streams import StreamTables
+
+        return StreamTables(self.lake, lambda: self._connector)
 
     @cached_property
     def _connector(self) -> LakeSpark:

@@ -15,8 +15,6 @@ from headwater.storage.locations import parse_location
 
 log = logging.getLogger("headwater.refresh")
 
-#: How often a stream table may fail in a row before it is suspended, unless `max_failures` says otherwise.
-MAX_FAILURES = 3
 #: Under this name a stream table remembers the project folder it came from.
 PROJECT = "project"
 
@@ -151,6 +149,12 @@ def _compression(text: str) -> str:
         # A codec changes no result, so a wrong one is no reason to stop a pipeline.
         log.warning("There is no codec %r (there are %s): snappy is used.", text, ", ".join(_CODECS))
         return "snappy"
+    if codec != "snappy":
+        raise UnsupportedError(
+            f"ducklake_sink_compression {text!r} is not supported.",
+            hint="'snappy' is, and the default; the lake's option parquet_compression is for all tables.",
+            option="ducklake_sink_compression",
+        )
     return codec
 
 
@@ -181,6 +185,15 @@ OPTIONS: Mapping[str, Callable[[str], str]] = {
     "max_failures": _max_failures,
     PROJECT: _project,
 }
+#: What NULL sets an option back to.
+DEFAULTS: Mapping[str, str] = {
+    "refresh_mode": Mode.AUTO.value,
+    "sink": "ducklake",
+    "ducklake_sink_mode": "merge",
+    "ducklake_sink_compression": "snappy",
+    "nondeterministic": "refuse",
+    "max_failures": "5",
+}
 #: Those that people set; a project sets the other.
 NAMES = tuple(name for name in OPTIONS if name != PROJECT)
 
@@ -197,36 +210,28 @@ def check_option(name: str, value: str) -> str:
 
 @dataclass(frozen=True)
 class Settled:
-    """Options by what they are for; a name that is not there was not given. None: back to the default."""
+    """Options that were given, checked."""
 
     mode: Mode | None
-    given: Mapping[str, str | None]
-
-    @property
-    def has_schedule(self) -> bool:
-        """Whether a schedule was given, or NULL for none."""
-        return "schedule" in self.given
-
-    @property
-    def schedule(self) -> str | None:
-        """The schedule."""
-        return self.given.get("schedule")
-
-    @property
-    def options(self) -> dict[str, str | None]:
-        """All but schedule and mode."""
-        return {k: v for k, v in self.given.items() if k not in ("schedule", "refresh_mode")}
+    #: The schedule if one was given, and None for none.
+    schedule: str | None
+    schedule_given: bool
+    options: Mapping[str, str]
 
 
-def settle(given: Iterable[tuple[str, str | None]]) -> Settled:
-    """Check options."""
-    checked: dict[str, str | None] = {}
-    for name, value in given:
-        key = name.lower()
-        # NULL is checked by its name alone.
-        checked[key] = None if value is None and key in OPTIONS else check_option(name, value or "")
-    mode = Mode(checked["refresh_mode"] or Mode.AUTO) if "refresh_mode" in checked else None
-    return Settled(mode, checked)
+def settle(given: Mapping[str, str | None]) -> Settled:
+    """Check options; None stands for the default."""
+    checked: dict[str, str] = {}
+    for name, value in given.items():
+        known = name.lower()
+        if value is None and known in OPTIONS:
+            value = DEFAULTS.get(known)
+        if value is not None or known not in OPTIONS:
+            checked[known] = check_option(name, value or "")
+    mode = checked.pop("refresh_mode", None)
+    schedule = checked.pop("schedule", None)
+    schedule_given = any(name.lower() == "schedule" for name in given)
+    return Settled(None if mode is None else Mode(mode), schedule, schedule_given, checked)
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:
