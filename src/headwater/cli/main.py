@@ -25,6 +25,15 @@ COMMANDS = {
     "tables": "List tables and views, with rows, files and sizes.",
     "snapshots": "List snapshots, newest first.",
     "sql": "Run one statement of Spark's SQL on the lake.",
+    "plan": "Show what `apply` would do with a folder of stream tables.",
+    "apply": "Make the lake's stream tables what a folder says.",
+    "refresh": "Bring stream tables up to date, all of them or the named ones.",
+    "status": "Show which stream tables are fresh, behind or suspended.",
+    "history": "List past refreshes, newest first.",
+    "explain": "Show how a stream table follows its inputs.",
+    "verify": "Compare stream tables with what DuckDB computes.",
+    "provenance": "Show which refresh wrote which snapshot, and from what.",
+    "lineage": "Show the columns that a stream table's columns come from.",
     "demo": "Create a small lake, change it, and read it at two snapshots.",
 }
 
