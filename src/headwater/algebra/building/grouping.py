@@ -42,7 +42,9 @@ def group(block: Block, clause: exp.Group | None, outputs: Sequence[exp.Expr]) -
     calls = [call for output in outputs for call in aggregates_in(output)]
     expressions, sets = _grouping(block, clause)
     values = [bare(block.without_now(node)) for node in expressions]
-    names = [block.as_column(value, _wanted(node)) for node, value in zip(expressions, values, strict=True)]
+    names = [
+        block.as_column(value, _wanted(block, node)) for node, value in zip(expressions, values, strict=True)
+    ]
     made: list[tuple[str, exp.Expr]] = []
     for node in calls:
         block.replaced[id(node)] = column(_add(block, made, _call(block, node), node))
@@ -104,9 +106,11 @@ def _add(block: Block, made: list[tuple[str, exp.Expr]], call: exp.Expr, node: e
     return name
 
 
-def _wanted(node: exp.Expr) -> str:
-    if isinstance(node.parent, exp.Alias):
-        return str(node.parent.alias)
+def _wanted(block: Block, node: exp.Expr) -> str:
+    """A readable name for a group: the one that the SELECT list gives it."""
+    for alias, item in block.aliases.items():
+        if item == node:
+            return alias
     return node.name if isinstance(node, exp.Column) else "grouped"
 
 

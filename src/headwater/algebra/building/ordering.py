@@ -10,7 +10,7 @@ from headwater.algebra.building.places import NoRuleError
 from headwater.algebra.building.resolving import Resolver
 from headwater.algebra.building.scalars import at_most_one_row
 from headwater.algebra.building.scopes import Visible
-from headwater.algebra.relations import Opaque, Project, Relation, TopK, column
+from headwater.algebra.relations import Filter, Opaque, Project, Relation, TopK, column
 
 
 def is_limited(query: exp.Expr) -> bool:
@@ -53,6 +53,9 @@ def _any_rows(
     resolver: Resolver, shown: tuple[Visible, ...], count: int | None, skipped: int
 ) -> tuple[Visible, ...]:
     if count is not None and count > 0 and not skipped and at_most_one_row(resolver.relation):
+        return shown
+    if count == 0:
+        resolver.relation = Filter(resolver.relation, exp.false())
         return shown
     fresh = resolver.context.names.fresh
     new = [fresh(one.name) for one in shown]

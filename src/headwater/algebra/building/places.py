@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 from sqlglot import exp
 
 from headwater.errors import QueryError
+
+#: Words to which the parser gives no place.
+_WORDS: dict[type[exp.Expr], str] = {
+    exp.CurrentDate: r"\b(current_date|curdate)\b",
+    exp.CurrentTimestamp: r"\bcurrent_timestamp\b",
+    exp.Localtimestamp: r"\blocaltimestamp\b",
+    exp.CurrentTime: r"\bcurrent_time\b",
+    exp.Placeholder: r":\w+|\?",
+}
 
 
 class NoRuleError(Exception):
@@ -23,10 +33,10 @@ def query_error(
     text: str, node: exp.Expr | None, message: str, *, why: str | None = None, hint: str | None = None
 ) -> QueryError:
     """An error about a part of a query."""
-    start, end = _span(node)
-    if start is None or end is None:
+    span = _span(text, node)
+    if span is None:
         return QueryError(message, detail=why, hint=hint, line=None, column=None, fragment=None)
-    return error_at(text, start, end, message, why=why, hint=hint)
+    return error_at(text, *_balanced(text, node, *span), message, why=why, hint=hint)
 
 
 def error_at(
@@ -57,14 +67,31 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
     return f"Did you mean `{given[found[0]]}`?" if found else None
 
 
-def _span(node: exp.Expr | None) -> tuple[int | None, int | None]:
+def _span(text: str, node: exp.Expr | None) -> tuple[int, int] | None:
     """Where the node stands in the text: from the first to the last of its parts with a place."""
     if node is None:
-        return None, None
+        return None
     places = [part.meta for part in node.walk() if "start" in part.meta]
+    if not places and type(node) in _WORDS:
+        found = list(re.finditer(_WORDS[type(node)], text, re.IGNORECASE))
+        if len(found) == 1:
+            return found[0].start(), found[0].end() - 1
     while not places and node.parent is not None:
         node = node.parent
         places = [part.meta for part in node.walk() if "start" in part.meta][:1]
     if not places:
-        return None, None
+        return None
     return min(place["start"] for place in places), max(place["end"] for place in places)
+
+
+def _balanced(text: str, node: exp.Expr | None, start: int, end: int) -> tuple[int, int]:
+    """With the parentheses of a call, of which only the name and the arguments have places."""
+    if isinstance(node, exp.Func) and text[end + 1 : end + 2] == "(":
+        end += 1
+    depth = text.count("(", start, end + 1) - text.count(")", start, end + 1)
+    for place in range(end + 1, len(text)):
+        if depth <= 0:
+            break
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        end = place
+    return start, end

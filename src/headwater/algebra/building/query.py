@@ -140,7 +140,7 @@ def _parsed(sql: str) -> exp.Expr:
         raise error_at(sql, end.start, end.end, "There is more than one statement.", hint="Leave one SELECT.")
     (tree,) = statements
     if not isinstance(tree, (exp.Query, exp.Values)):
-        raise query_error(sql, tree, "This is not a query.", hint="Write a SELECT.")
+        raise error_at(sql, tokens[0].start, tokens[0].end, "This is not a query.", hint="Write a SELECT.")
     return tree
 
 
