@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark.sql import DataFrame
@@ -22,28 +23,46 @@ def scans_of(relation: Relation) -> list[Scan]:
     return [node for node in relation.walk() if isinstance(node, Scan)]
 
 
+@dataclass(frozen=True)
+class Statement:
+    """A relation as SQL, and what it reads by the names it reads it by."""
+
+    text: str
+    leaves: Mapping[str, Scan]
+
+    def over(self, session: LakeSpark, frame_of: Callable[[Scan], DataFrame]) -> DataFrame:
+        """The statement's rows. Scans of the same source and version are given as one."""
+        frames = {name: frame_of(scan) for name, scan in self.leaves.items()}
+        catalyst = Catalyst(session)
+        plan = session.jvm.without_named_queries(catalyst.parse(self.text))
+        nodes = [(node, parts_of(node)[0]) for node in session.jvm.unknown_relations(plan)]
+        found = [(node, frames[name]) for node, name in nodes if name in frames]
+        plans = [frame._jdf.queryExecution().analyzed() for _, frame in found]
+        return catalyst.frame(session.jvm.replaced(plan, [node for node, _ in found], plans))
+
+
+def statement(relation: Relation, *, moments: Mapping[str, str], hints: bool = False) -> Statement:
+    """A relation as a statement over names of its own."""
+    names: dict[tuple[str, str], str] = {}
+    leaves: dict[str, Scan] = {}
+    for scan in scans_of(relation):
+        place = (scan.source, scan.version)
+        if place not in names:
+            names[place] = f"_hw_leaf_{len(names)}"
+            leaves[names[place]] = scan
+    text = render(relation, names=lambda scan: names[scan.source, scan.version], moments=moments, hints=hints)
+    return Statement(text, leaves)
+
+
 def bound(
     session: LakeSpark,
     relation: Relation,
     frame_of: Callable[[Scan], DataFrame],
     *,
     moments: Mapping[str, str],
-    hints: bool = False,
 ) -> DataFrame:
-    """A relation as a DataFrame. Scans of the same source and version are given as one."""
-    names: dict[tuple[str, str], str] = {}
-    frames: dict[str, DataFrame] = {}
-    for scan in scans_of(relation):
-        place = (scan.source, scan.version)
-        if place not in names:
-            names[place] = f"_hw_leaf_{len(names)}"
-            frames[names[place]] = frame_of(scan)
-    text = render(relation, names=lambda scan: names[scan.source, scan.version], moments=moments, hints=hints)
-    catalyst = Catalyst(session)
-    plan = session.jvm.without_named_queries(catalyst.parse(text))
-    nodes = [node for node in session.jvm.unknown_relations(plan) if parts_of(node)[0] in frames]
-    found = [frames[parts_of(node)[0]]._jdf.queryExecution().analyzed() for node in nodes]
-    return catalyst.frame(session.jvm.replaced(plan, nodes, found))
+    """A relation as a DataFrame."""
+    return statement(relation, moments=moments).over(session, frame_of)
 
 
 def moment_text(moment: datetime) -> str:

@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
 
 from headwater.algebra.building import build_query
+from headwater.algebra.changes import changes
 from headwater.algebra.relations import Filter, Query, Relation, Scan, column
 from headwater.algebra.stages import SHOWN, Program, compile_query
 from headwater.errors import UnsupportedError
 from headwater.lake.catalog import CatalogState
-from headwater.refresh.binding import Describer
+from headwater.refresh.binding import Describer, Statement, statement
 from headwater.refresh.model import Definition, StreamTable
 from headwater.refresh.sources import Source, Sources
 from headwater.spark.connector import LakeSpark
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What a stage finds itself in, as far as its statement depends on it."""
+
+    stage: str
+    changed: frozenset[str]
+    time_moved: bool
+    full: bool
+    only_came: bool
+    small: bool
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The statement that gives a stage's changes in a situation."""
+
+    shape: Literal["signed", "paired"]
+    statement: Statement
 
 
 @dataclass(frozen=True)
@@ -23,8 +46,28 @@ class Compiled:
     query: Query
     program: Program
     sources: Mapping[str, Source]
+    _prepared: dict[Situation, Prepared | None] = field(default_factory=dict, compare=False)
 
-    @property
+    def prepared(self, situation: Situation, moments: Mapping[str, str]) -> Prepared | None:
+        """A stage's statement; None if nothing can have changed. Those that say no time are made once."""
+        if situation in self._prepared:
+            return self._prepared[situation]
+        stage = next(stage for stage in self.program.stages if stage.source == situation.stage)
+        found = changes(
+            stage,
+            situation.changed,
+            time_moved=situation.time_moved,
+            full=situation.full,
+            only_came=situation.only_came,
+        )
+        made = None
+        if found is not None:
+            made = Prepared(found.shape, statement(found.relation, moments=moments, hints=situation.small))
+        if not stage.depends_on_time:
+            self._prepared[situation] = made
+        return made
+
+    @cached_property
     def used_columns(self) -> Mapping[str, frozenset[str]]:
         """The stored columns that are read of each source."""
         used: dict[str, set[str]] = {name: set() for name in self.sources}

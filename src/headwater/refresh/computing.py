@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 
 from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
-from headwater.algebra.changes import changes
 from headwater.algebra.stages import Stage
 from headwater.lake.model import Table
 from headwater.refresh.binding import bound, moment_text
-from headwater.refresh.compiling import Compiled
+from headwater.refresh.compiling import Compiled, Situation
 from headwater.refresh.inputs import Inputs, WaveState
 from headwater.refresh.model import Frontier, StageReport
 from headwater.refresh.storing import Storing
+from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
 
 #: Deltas of up to this many rows are sent to every worker rather than shuffled.
 SMALL = 200_000
+#: What makes small queries quick: no plan is changed while it runs, no more tasks than there are workers.
+_QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": None}
+
+
+@contextmanager
+def quick(session: LakeSpark) -> Iterator[None]:
+    """Run Spark's queries as suits a few rows."""
+    conf = session.spark.conf
+    workers = str(max(1, session.spark.sparkContext.defaultParallelism))
+    before = {name: conf.get(name) for name in _QUICK}
+    try:
+        for name, value in _QUICK.items():
+            conf.set(name, value or workers)
+        yield
+    finally:
+        for name, old in before.items():
+            conf.set(name, old or "")
 
 
 @dataclass(frozen=True)
@@ -103,25 +121,25 @@ class Computation:
     def _stage(self, stage: Stage, *, full: bool) -> StageReport | None:
         began = time.monotonic()
         deltas = [self.inputs.deltas[name] for name in stage.inputs if name in self.inputs.deltas]
-        found = changes(
-            stage,
-            self.inputs.changed,
-            time_moved=self.time_moved,
-            full=full,
-            only_came=all(delta.only_came for delta in deltas),
+        small = not full and all(delta.count is not None and delta.count <= SMALL for delta in deltas)
+        prepared = self.compiled.prepared(
+            Situation(
+                stage.source,
+                frozenset(name for name in stage.inputs if name in self.inputs.deltas),
+                time_moved=self.time_moved,
+                full=full,
+                only_came=all(delta.only_came for delta in deltas),
+                small=small,
+            ),
+            self._moments,
         )
-        if found is None:
+        if prepared is None:
             return None
-        small = all(delta.count is not None and delta.count <= SMALL for delta in deltas)
-        frame = bound(
-            self.wave.session,
-            found.relation,
-            self.inputs.frame,
-            moments=self._moments,
-            hints=small and not full,
-        )
         table = self.tables[stage.source]
-        stored = Storing(self.wave, stage, table, self.name).store(found.shape, frame)
+        storing = Storing(self.wave, stage, table, self.name)
+        with quick(self.wave.session) if small else nullcontext():
+            frame = prepared.statement.over(self.wave.session, self.inputs.frame)
+            stored = storing.store(prepared.shape, frame, small=small)
         if not stored.delta.empty:
             self.wave.moved[table.id] = stored.delta
             self.inputs.deltas[stage.source] = stored.delta

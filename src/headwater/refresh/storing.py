@@ -50,19 +50,20 @@ class Storing:
     table: Table
     stream: str
 
-    def store(self, shape: str, frame: DataFrame) -> Stored:
-        """Apply changes of a shape, through this process if they are few."""
-        names = self._names
-        if shape == "signed":
-            wanted = [*names, WEIGHT, *PLACE]
-        else:
-            wanted = [*names, *(OLD + name for name in names), IS, WAS, *PLACE]
-        chosen = frame.select(*(F.col(name_sql(name)) for name in wanted))
-        most = most_rows(chosen)
-        rows: pa.Table = chosen.limit(most + 1).toArrow()
-        if rows.num_rows <= most:
-            return self._few(shape, rows)
-        return self._many(shape, chosen)
+    def store(self, shape: str, frame: DataFrame, *, small: bool) -> Stored:
+        """Apply changes of a shape, through this process if they are few.
+
+        What follows from a few rows is expected to be few; Spark itself stops a result that is too large.
+        """
+        if small:
+            return self._few(shape, frame.toArrow())
+        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+        if kept.count() <= most_rows(kept):
+            try:
+                return self._few(shape, kept.toArrow())
+            finally:
+                kept.unpersist()
+        return self._many(shape, kept)
 
     # -- through this process -----------------------------------------------------------------------
 
@@ -148,8 +149,7 @@ class Storing:
 
     # -- by Spark -----------------------------------------------------------------------------------
 
-    def _many(self, shape: str, frame: DataFrame) -> Stored:
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    def _many(self, shape: str, kept: DataFrame) -> Stored:
         tx, session = self.wave.tx, self.wave.session
         plan, _ = self.wave.stored(self.table)
         now, before = self._conditions(shape)

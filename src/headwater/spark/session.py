@@ -39,6 +39,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # Each column made in Python would first look for the line of the caller's code, and for a notebook.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 #: Lines that a JVM prints whenever Spark starts, and that say nothing.
 _NOISE = (
