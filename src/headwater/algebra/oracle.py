@@ -1,0 +1,111 @@
+"""A query of Spark's SQL as DuckDB's, to compute the same rows a second time by other means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from headwater.algebra.spark_in_duckdb import at_moment, bridge, refused
+from headwater.algebra.views import CATALOG_PREFIX
+
+#: The text that a table's name stands for, or None to leave it.
+Tables = Callable[[tuple[str, ...]], str | None]
+
+
+def to_duckdb(sql: str, tables: Tables, *, moment: datetime | None = None) -> str:
+    """A query of Spark's as DuckDB's, with each table replaced by a query in parentheses.
+
+    `moment` takes the place of the current time.
+
+    >>> to_duckdb("SELECT t.a FROM s.t", lambda parts: "(SELECT a FROM lake.s.t AT (VERSION => 7))")
+    'SELECT t.a FROM (SELECT a FROM lake.s.t AT (VERSION => 7)) AS t'
+    """
+    tree = bridge(_parsed(sql, "spark"), moment)
+    _put_tables(tree, tables)
+    return _generated(tree)
+
+
+def view_to_duckdb(sql: str, tables: Tables, *, moment: datetime | None = None) -> str:
+    """The same for a query that is DuckDB's already, such as that of a view."""
+    tree = _parsed(sql.replace(CATALOG_PREFIX, ""), "duckdb")
+    if moment is not None:
+        tree = at_moment(tree, moment)
+    _put_tables(tree, tables)
+    return _generated(tree)
+
+
+def has_limit(sql: str) -> bool:
+    """Whether a query of Spark's picks some of its rows by LIMIT."""
+    return _parsed(sql, "spark").find(exp.Limit) is not None
+
+
+def collects(sql: str) -> bool:
+    """Whether a query of Spark's makes arrays of rows, whose order nothing guarantees."""
+    return _parsed(sql, "spark").find(exp.ArrayAgg, exp.ArrayUniqueAgg) is not None
+
+
+def _parsed(text: str, dialect: str) -> exp.Expr:
+    try:
+        trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
+    except SqlglotError as error:
+        raise refused(f"its SQL cannot be parsed: {str(error).splitlines()[0]}") from None
+    except RecursionError:
+        raise refused("its SQL is nested too deeply") from None
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise refused("it is not one query")
+    return trees[0]
+
+
+def _generated(tree: exp.Expr) -> str:
+    try:
+        return tree.sql(dialect="duckdb", unsupported_level=sqlglot.ErrorLevel.RAISE, comments=False)
+    except SqlglotError as error:
+        raise refused(str(error).splitlines()[0]) from None
+
+
+# -- tables --------------------------------------------------------------------------------------------------
+
+
+def _put_tables(tree: exp.Expr, tables: Tables) -> None:
+    """Replace tables, not names of WITH clauses. Columns keep only the last part of what qualifies them."""
+    for table in list(tree.find_all(exp.Table)):
+        if not isinstance(table.this, exp.Identifier):
+            continue
+        parts = tuple(part.name for part in table.parts)
+        if len(parts) == 1 and names_query(table):
+            continue
+        text = tables(parts)
+        if text is None:
+            continue
+        made = sqlglot.parse_one(f"SELECT * FROM {text}", read="duckdb").args["from_"].this
+        alias = table.args.get("alias")
+        if alias is None:
+            alias = exp.TableAlias(this=exp.to_identifier(parts[-1], quoted=table.this.quoted))
+        made.set("alias", alias.copy())
+        for kept in ("joins", "laterals", "pivots", "sample"):
+            made.set(kept, table.args.get(kept))
+        table.replace(made)
+    for column in tree.find_all(exp.Column):
+        column.set("db", None)
+        column.set("catalog", None)
+
+
+def names_query(table: exp.Table) -> bool:
+    """Whether a name is that of a WITH clause around it; a clause sees neither itself nor later ones."""
+    name = table.name.lower()
+    node: exp.Expr = table
+    while node.parent is not None:
+        inside, node = node, node.parent
+        given = node if isinstance(node, exp.With) else node.args.get("with_")
+        if given is None or (inside is given and node is not given):
+            continue
+        visible = given.expressions
+        if node is given and not given.args.get("recursive"):
+            visible = visible[: [id(each) for each in visible].index(id(inside))]
+        if any(each.alias.lower() == name for each in visible):
+            return True
+    return False
