@@ -251,8 +251,8 @@ def test_many_rows_that_differ_in_their_last_digits_are_matched_in_any_order() -
     with duckdb.connect() as session:
         session.execute(
             "CREATE TABLE e AS SELECT i % 3 AS k, sin(i) AS v, cos(i) * 1e6 AS w FROM range(5000) r(i);"
-            "CREATE TABLE s AS SELECT k, v * (1 + 9e-15 * (random() - 0.5)) AS v, w * (1 - 3e-15) AS w FROM e;"
-            "UPDATE s SET w = w + 1 WHERE rowid = 77"
+            "CREATE TABLE s AS SELECT k, v * (1 + 9e-15 * (random() - 0.5)) AS v, w * (1 - 3e-15) AS w FROM e"
+            ";UPDATE s SET w = w + 1 WHERE rowid = 77"
         )
         columns = [how("k", "BIGINT", "BIGINT"), how("v", "DOUBLE", "DOUBLE"), how("w", "DOUBLE", "DOUBLE")]
         found = compare(session, "e", "s", columns, 10)

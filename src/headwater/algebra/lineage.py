@@ -1,83 +1,151 @@
-"""Column lineage: the stored columns from which a column of a query is computed.
+"""Column lineage: the source columns that a column of a result comes from.
 
-What only decides which rows there are (conditions, join keys, groups that are not shown) is not part of it.
+A column comes from those whose values are computed into it. Others only decide whether and where a value
+appears: conditions of filters and joins, groups, the order of windows and of first rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+import difflib
+
+from sqlglot import exp
 
 from headwater.algebra.relations import (
+    ROW_ID,
     Aggregate,
+    Filter,
     Generate,
-    Named,
+    Join,
     Opaque,
     Project,
     Query,
     Relation,
     Scan,
     Semi,
+    TopK,
     UnionAll,
+    Values,
     Window,
     columns_of,
 )
+from headwater.errors import NotFoundError
+
+#: A table and a column of it.
+SourceColumn = tuple[str, str]
 
 
-class Origin(NamedTuple):
-    """A column of a table."""
+def lineage(query: Query, column: str, *, deciding: bool = False) -> tuple[SourceColumn, ...]:
+    """The source columns that a column of the result is computed from, in the order in which they are met.
 
-    table: str
-    column: str
-
-
-Origins = frozenset[Origin]
-
-
-def column_lineage(query: Query) -> dict[str, tuple[Origin, ...]]:
-    """For each column that users see, where its values come from; nothing for constants."""
-    found = _origins(query.relation)
-    return {shown: tuple(sorted(found.get(name, Origins()))) for shown, name in query.outputs}
+    With `deciding`: those that do not flow into its values and only decide which values appear.
+    """
+    tracer = _Tracer()
+    tracer.value(query.relation, _inner_name(query, column))
+    if not deciding:
+        return tuple(tracer.values)
+    tracer.rows(query.relation)
+    return tuple(each for each in tracer.decisions if each not in tracer.values)
 
 
-def _origins(relation: Relation) -> Mapping[str, Origins]:
-    """For each column of a relation, where its values come from."""
-    match relation:
-        case Scan():
-            return {name: Origins({Origin(relation.source, stored)}) for name, stored in relation.fields}
-        case Project():
-            below = _origins(relation.child)
-            return {**below, **_computed(relation.outputs, below)}
-        case Aggregate():
-            below = _origins(relation.child)
-            groups = {name: below.get(name, Origins()) for name in relation.groups}
-            return {**groups, **_computed(relation.aggregates, below)}
-        case Window():
-            below = _origins(relation.child)
-            return {**below, **_computed(relation.functions, below)}
-        case Generate():
-            below = _origins(relation.child)
-            elements = _union(below, columns_of(relation.generator))
-            return {**below, **dict.fromkeys(relation.outputs, elements)}
-        case UnionAll():
-            inputs = [(_origins(one), one.columns) for one in relation.inputs]
-            return {
-                name: Origins().union(*(found.get(columns[place], Origins()) for found, columns in inputs))
-                for place, name in enumerate(relation.names)
-            }
-        case Semi():
-            return _origins(relation.left)
-        case Opaque():
-            # Its SQL was not taken apart: each of its columns may come from any of its inputs'.
-            everything = Origins().union(*(_union(_origins(one), one.columns) for one in relation.inputs))
-            return dict.fromkeys(relation.names, everything)
-        case _:
-            return {name: found for child in relation.children for name, found in _origins(child).items()}
+def _inner_name(query: Query, column: str) -> str:
+    known = {shown.lower(): inner for shown, inner in query.outputs}
+    if column.lower() not in known:
+        near = difflib.get_close_matches(column.lower(), known, n=1)
+        names = [shown for shown, _ in query.outputs]
+        hint = f"Did you mean {near[0]!r}?" if near else f"It has: {', '.join(names)}."
+        raise NotFoundError(f"The query has no column {column!r}.", hint=hint, column=column)
+    return known[column.lower()]
 
 
-def _computed(outputs: Iterable[Named], below: Mapping[str, Origins]) -> dict[str, Origins]:
-    return {name: _union(below, columns_of(expression)) for name, expression in outputs}
+class _Tracer:
+    """Follows names down through the relations, each of them once."""
+
+    def __init__(self) -> None:
+        self.values: dict[SourceColumn, None] = {}
+        self.decisions: dict[SourceColumn, None] = {}
+        self._seen: set[tuple[int, str, bool]] = set()
+        self._rows_seen: set[int] = set()
+
+    def value(self, relation: Relation, name: str, *, decides: bool = False) -> None:
+        """Follow what a column is computed from."""
+        if (id(relation), name, decides) in self._seen:
+            return
+        self._seen.add((id(relation), name, decides))
+        match relation:
+            case Scan():
+                stored = dict((*relation.key_fields, *relation.fields)).get(name)
+                if stored is not None and stored != ROW_ID:
+                    (self.decisions if decides else self.values)[relation.source, stored] = None
+            case Values():
+                pass
+            case Project() if name in relation.columns:
+                self._expression(relation.child, dict(relation.outputs)[name], decides)
+            case Aggregate() if name not in relation.groups:
+                self._expression(relation.child, dict(relation.aggregates)[name], decides)
+            case Window() if name in dict(relation.functions):
+                self._expression(relation.child, dict(relation.functions)[name], decides)
+            case Generate() if name in relation.outputs:
+                self._expression(relation.child, relation.generator, decides)
+            case UnionAll() if name in relation.names:
+                place = relation.names.index(name)
+                for child in relation.inputs:
+                    self.value(child, child.columns[place], decides=decides)
+            case Opaque():
+                for child in relation.inputs:  # its SQL is not looked into
+                    for each in child.columns:
+                        self.value(child, each, decides=decides)
+            case _:
+                for child in relation.children:
+                    if name in child.all_columns:
+                        self.value(child, name, decides=decides)
+
+    def rows(self, relation: Relation) -> None:
+        """Follow what decides which rows there are."""
+        if id(relation) in self._rows_seen:
+            return
+        self._rows_seen.add(id(relation))
+        for name in self._deciding(relation):
+            for child in relation.children:
+                if name in child.all_columns:
+                    self.value(child, name, decides=True)
+        for child in relation.children:
+            self.rows(child)
+
+    def _deciding(self, relation: Relation) -> list[str]:
+        match relation:
+            case Filter() | Semi() | Join():
+                return [] if relation.condition is None else _ordered(relation.condition)
+            case Aggregate():
+                return list(relation.groups)
+            case Generate():
+                return _ordered(relation.generator)
+            case TopK():
+                return [name for each in relation.order for name in _ordered(each)]
+            case Opaque():
+                return [name for child in relation.inputs for name in child.columns]
+            case _:
+                return []
+
+    def _expression(self, child: Relation, expression: exp.Expr, decides: bool) -> None:
+        """Follow the columns of an expression; what a FILTER or OVER says only decides."""
+        deciding = _deciding_parts(expression)
+        for name in _ordered(expression):
+            self.value(child, name, decides=decides or name in deciding)
 
 
-def _union(below: Mapping[str, Origins], names: Iterable[str]) -> Origins:
-    return Origins().union(*(below.get(name, Origins()) for name in names))
+def _deciding_parts(expression: exp.Expr) -> frozenset[str]:
+    """Columns that are spoken of only in FILTER, PARTITION BY and ORDER BY."""
+    if expression.find(exp.Filter, exp.Window) is None:
+        return frozenset()
+    computed = expression.copy()
+    for node in list(computed.find_all(exp.Filter, exp.Window)):
+        for part in ("partition_by", "order", "spec"):
+            node.set(part, None)
+        if isinstance(node, exp.Filter):
+            node.set("expression", None)
+    return columns_of(expression) - columns_of(computed)
+
+
+def _ordered(expression: exp.Expr) -> list[str]:
+    """Names of columns in the order in which they are written."""
+    return list(dict.fromkeys(found.name for found in expression.find_all(exp.Column, bfs=False)))
