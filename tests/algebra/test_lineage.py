@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from headwater.algebra.building import Found, build_query
-from headwater.algebra.lineage import lineage
+from headwater.algebra.lineage import Origin, column_lineage, lineage
 from headwater.algebra.relations import Query
 from headwater.errors import NotFoundError
 
@@ -66,6 +66,7 @@ def of(sql: str, column: str, *, deciding: bool = False) -> set[str]:
         ("SELECT id FROM o LATERAL VIEW explode(tags) e AS t", "id", "o.id", "o.tags"),
         ("SELECT lag(price) OVER (PARTITION BY cust ORDER BY id) AS p FROM o", "p", "o.price", "o.cust o.id"),
         ("SELECT price, rank() OVER (PARTITION BY cust ORDER BY id) AS r FROM o", "price", "o.price", ""),
+        ("SELECT price, rank() OVER (PARTITION BY cust ORDER BY id) AS r FROM o", "r", "o.id", "o.cust"),
         ("SELECT price FROM o ORDER BY id LIMIT 3", "price", "o.price", "o.id"),
         ("WITH a AS (SELECT cust, max(price) AS p FROM o GROUP BY cust) SELECT avg(p) AS v FROM a", "v",
          "o.price", "o.cust"),
@@ -77,6 +78,12 @@ def test_columns_come_from_what_is_computed_into_them(
 ) -> None:
     assert of(sql, column) == set(values.split())
     assert of(sql, column, deciding=True) == set(deciding.split())
+
+
+def test_all_columns_at_once() -> None:
+    found = column_lineage(query("SELECT price + id AS v, 1 AS one FROM o"))
+
+    assert found == {"v": (Origin("main.o", "id"), Origin("main.o", "price")), "one": ()}
 
 
 def test_an_unknown_column_is_named_with_the_one_that_was_meant() -> None:

@@ -7,6 +7,7 @@ appears: conditions of filters and joins, groups, the order of windows and of fi
 from __future__ import annotations
 
 import difflib
+from typing import NamedTuple
 
 from sqlglot import exp
 
@@ -30,11 +31,20 @@ from headwater.algebra.relations import (
 )
 from headwater.errors import NotFoundError
 
-#: A table and a column of it.
-SourceColumn = tuple[str, str]
+
+class Origin(NamedTuple):
+    """A column of a table."""
+
+    table: str
+    column: str
 
 
-def lineage(query: Query, column: str, *, deciding: bool = False) -> tuple[SourceColumn, ...]:
+def column_lineage(query: Query) -> dict[str, tuple[Origin, ...]]:
+    """For each column that users see, the columns it is computed from; nothing for constants."""
+    return {shown: tuple(sorted(lineage(query, shown))) for shown, _ in query.outputs}
+
+
+def lineage(query: Query, column: str, *, deciding: bool = False) -> tuple[Origin, ...]:
     """The source columns that a column of the result is computed from, in the order in which they are met.
 
     With `deciding`: those that do not flow into its values and only decide which values appear.
@@ -61,8 +71,8 @@ class _Tracer:
     """Follows names down through the relations, each of them once."""
 
     def __init__(self) -> None:
-        self.values: dict[SourceColumn, None] = {}
-        self.decisions: dict[SourceColumn, None] = {}
+        self.values: dict[Origin, None] = {}
+        self.decisions: dict[Origin, None] = {}
         self._seen: set[tuple[int, str, bool]] = set()
         self._rows_seen: set[int] = set()
 
@@ -75,7 +85,7 @@ class _Tracer:
             case Scan():
                 stored = dict((*relation.key_fields, *relation.fields)).get(name)
                 if stored is not None and stored != ROW_ID:
-                    (self.decisions if decides else self.values)[relation.source, stored] = None
+                    (self.decisions if decides else self.values)[Origin(relation.source, stored)] = None
             case Values():
                 pass
             case Project() if name in relation.columns:
@@ -134,12 +144,16 @@ class _Tracer:
 
 
 def _deciding_parts(expression: exp.Expr) -> frozenset[str]:
-    """Columns that are spoken of only in FILTER, PARTITION BY and ORDER BY."""
+    """Columns that are spoken of only in FILTER, PARTITION BY and ORDER BY.
+
+    A rank has nothing but its order to be computed from.
+    """
     if expression.find(exp.Filter, exp.Window) is None:
         return frozenset()
     computed = expression.copy()
     for node in list(computed.find_all(exp.Filter, exp.Window)):
-        for part in ("partition_by", "order", "spec"):
+        ranks = isinstance(node, exp.Window) and not columns_of(node.this)
+        for part in ("partition_by",) if ranks else ("partition_by", "order", "spec"):
             node.set(part, None)
         if isinstance(node, exp.Filter):
             node.set("expression", None)
