@@ -74,7 +74,7 @@ class Lineage:
         else:
             edges = [
                 (".".join(origin), f"{column.table}.{column.column}")
-                for column in self.columns
+                for column in reversed(self.columns)
                 for origin in column.direct
             ]
         ids: dict[str, str] = {}
