@@ -8,9 +8,9 @@ from typing import Any
 
 import duckdb
 
-from headwater.algebra.building import build_query
+from headwater.algebra.building import Catalog, build_query
 from headwater.algebra.changes import IS, OLD, PLACE, WAS, changes
-from headwater.algebra.relations import WEIGHT, Relation, Scan
+from headwater.algebra.relations import WEIGHT, Relation
 from headwater.algebra.render import render
 from headwater.algebra.stages import SHOWN, Program, Stage, Types, compile_query
 
@@ -22,15 +22,26 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def duck_type(spark: str) -> str:
+    return _DUCK_TYPES.get(spark, spark)
+
+
 class DuckStream:
     """A stream table kept by DuckDB over tables of the same connection, which have a column `rowid_`."""
 
     def __init__(
-        self, con: duckdb.DuckDBPyConnection, sql: str, tables: Mapping[str, list[tuple[str, str]]], catalog
+        self,
+        con: duckdb.DuckDBPyConnection,
+        sql: str,
+        tables: Mapping[str, list[tuple[str, str]]],
+        catalog: Catalog,
+        *,
+        now: str = "2026-01-01 00:00:00+00",
     ):
         self.con = con
         self.tables = tables
-        self.now = "2026-01-01 00:00:00+00"
+        self.now = now
+        self.before = now
         for name in tables:
             self._version(name, "old")
             self._version(name, "new")
@@ -48,7 +59,7 @@ class DuckStream:
 
     def describe(self, relation: Relation, stages: Mapping[str, Types]) -> Types:
         for source, types in stages.items():
-            columns = ", ".join(f"{quoted(name)} {_DUCK_TYPES.get(t, t)}" for name, t in types.items())
+            columns = ", ".join(f"{quoted(name)} {duck_type(t)}" for name, t in types.items())
             self.con.execute(f"CREATE OR REPLACE TABLE {quoted(source + '@new')} ({columns})")
         text = render(relation, dialect="duckdb", moments=self.moments)
         found = self.con.execute(f"DESCRIBE {text}").fetchall()
@@ -56,7 +67,7 @@ class DuckStream:
 
     @property
     def moments(self) -> dict[str, str]:
-        return {"now": self.now, "before": getattr(self, "before", self.now)}
+        return {"now": self.now, "before": self.before}
 
     # -- stages -------------------------------------------------------------------------------------
 
@@ -103,8 +114,13 @@ class DuckStream:
         return bool(self.con.execute(f"SELECT count(*) FROM {quoted(f'{table}@delta')}").fetchone()[0])
 
     def _apply(self, stage: Stage, shape: str, relation: Relation) -> int:
-        text = render(relation, dialect="duckdb", moments=self.moments)
-        self.con.execute(f"CREATE OR REPLACE TABLE _changes AS {text}")
+        self._evaluate(relation)
+        if stage.first is not None:
+            before = self.con.execute(f"SELECT count(*) FROM {quoted(stage.source)}").fetchone()[0]
+            if stage.runs_short(before, self._count(IS), self._count(WAS)):
+                again = changes(stage, (), full=True)
+                assert again is not None
+                self._evaluate(again.relation)
         names = [name for name, _ in stage.fields]
         own = ", ".join(map(quoted, names))
         if shape == "signed":
@@ -138,6 +154,10 @@ class DuckStream:
         assert not doubled, "a key is stored twice"
         return self._count(came) + self._count(went)
 
+    def _evaluate(self, relation: Relation) -> None:
+        text = render(relation, dialect="duckdb", moments=self.moments)
+        self.con.execute(f"CREATE OR REPLACE TABLE _changes AS {text}")
+
     def _count(self, condition: str) -> int:
         return int(self.con.execute(f"SELECT count(*) FROM _changes WHERE {condition}").fetchone()[0])
 
@@ -149,6 +169,10 @@ class DuckStream:
         columns = ", ".join(map(quoted, self.program.columns))
         return Counter(self.con.execute(f"SELECT {columns} FROM {quoted(stage.source)}{shown}").fetchall())
 
-
-def scans(relation: Relation) -> list[Scan]:
-    return [node for node in relation.walk() if isinstance(node, Scan)]
+    def stored(self) -> dict[str, list[tuple[Any, ...]]]:
+        """All columns of all stages, without the places of rows."""
+        found = {}
+        for stage in self.program.stages:
+            columns = ", ".join(quoted(name) for name, _ in stage.fields)
+            found[stage.source] = self.con.execute(f"SELECT {columns} FROM {quoted(stage.source)}").fetchall()
+        return found

@@ -15,6 +15,7 @@ from sqlglot import exp
 from headwater.algebra.accumulators import ROWS, change
 from headwater.algebra.relations import (
     Aggregate,
+    Concat,
     Filter,
     Generate,
     Join,
@@ -23,13 +24,16 @@ from headwater.algebra.relations import (
     Project,
     Relation,
     Scan,
+    Semi,
+    Side,
     UnionAll,
     Values,
+    Window,
     column,
 )
 from headwater.algebra.rules.context import Context, all_of, keys_of, restrict
 from headwater.algebra.rules.delta import delta
-from headwater.algebra.stages import Stage
+from headwater.algebra.stages import First, Stage, Stored
 
 #: Prefix of a stored row's columns as they were.
 OLD = "_old_"
@@ -37,6 +41,7 @@ OLD = "_old_"
 IS, WAS = "_hw_is", "_hw_was"
 #: Where a stored row is: the number of a file, a position in it, the row's id. Its reader gives them.
 PLACE = ("_hw_file", "_hw_position", "_hw_row")
+_IS_NEW, _PLACE, _LAST = "_hw_new", "_hw_place", "_hw_last"
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,7 @@ def changes(
     )
     if not full and not context.touched(stage.relation):
         return None
-    if full or stage.strategy in ("anew", "first rows"):
+    if full or stage.strategy == "anew":
         return Changes("paired", _difference(stage, _renamed(stage, stage.relation), None))
     if stage.strategy == "rows":
         moved = context.of(stage.relation)
@@ -79,6 +84,8 @@ def changes(
     moved = context.of(stage.child)
     if moved is None:
         return None
+    if stage.first is not None:
+        return Changes("paired", _first_again(stage, stage.first, moved))
     if stage.strategy == "sums":
         return Changes("paired", _added(stage, moved))
     return Changes("paired", _regrouped(stage, moved))
@@ -139,6 +146,38 @@ def _regrouped(stage: Stage, moved: Relation) -> Relation:
     return _difference(stage, _renamed(stage, again), stored)
 
 
+def _first_again(stage: Stage, first: First, moved: Relation) -> Relation:
+    """The first rows of those that are stored still, and of those that came before the last of them.
+
+    What came after the last of them may have others before it that are not stored. Too few rows are left by
+    this if more went than are stored beyond need: then everything has to be read again (`First.needed`).
+    """
+    rows = Net(moved)
+    stored = Scan(stage.source, tuple((name, name) for name in moved.columns), _own(stage.key), "old")
+    names = tuple(f"_hw_gone_{name}" for name in stage.key)
+    taken = tuple((name, column(key)) for name, key in zip(names, stage.key, strict=True))
+    gone = Stored(Side(rows, came=False), taken, names)
+    same = _same(stage.key, names)
+    kept = Semi(stored, gone, same, anti=True, small=True)
+    parts = [
+        Stored(part, (*_kept(part), (_IS_NEW, exp.Literal.number(new))), stage.key)
+        for part, new in ((kept, 0), (Side(rows, came=True), 1))
+    ]
+    whole = Concat(tuple(parts))
+    old = exp.EQ(this=column(_IS_NEW), expression=exp.Literal.number(0))
+    ranked = Window(whole, (), ((_PLACE, first.rank(whole)),))
+    last = exp.Window(this=exp.Max(this=exp.Case().when(old, column(_PLACE))))
+    bounded = Window(ranked, (), ((_LAST, last),))
+    before = exp.LTE(this=column(_PLACE), expression=column(_LAST))
+    within = exp.LTE(this=column(_PLACE), expression=exp.Literal.number(first.buffer))
+    chosen = Stored(Filter(bounded, exp.and_(before, within)), _kept(moved), stage.key)
+    return _difference(stage, first.stored(chosen), None)
+
+
+def _own(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    return tuple((name, name) for name in names)
+
+
 def _difference(stage: Stage, now: Relation, stored: Relation | None) -> Relation:
     """Rows as they are now beside rows as they are stored, where the two differ."""
     marked = Project(now, (*((name, column(name)) for name in now.columns), ("_hw_is_now", exp.true())))
@@ -160,18 +199,7 @@ def _placed(stage: Stage, only: Sequence[str] | None = None) -> Scan:
 
 def _renamed(stage: Stage, relation: Relation) -> Relation:
     """A relation's rows under their stored names; names below are free of them."""
-    return _Stored(relation, tuple((stored, column(name)) for stored, name in stage.fields), stage.key)
-
-
-@dataclass(frozen=True)
-class _Stored(Project):
-    """A projection to stored columns: they hold the key."""
-
-    stored_key: tuple[str, ...] = ()
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.stored_key
+    return Stored(relation, tuple((stored, column(name)) for stored, name in stage.fields), stage.key)
 
 
 def _outputs(stage: Stage) -> tuple[Named, ...]:

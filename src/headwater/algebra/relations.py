@@ -447,6 +447,33 @@ class Signed(Relation):
 
 
 @dataclass(frozen=True)
+class Side(Relation):
+    """The rows of a delta that came, or those that went, without their weights."""
+
+    child: Relation
+    came: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.child.columns
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.child.key
+
+    @property
+    def children(self) -> tuple[Relation, ...]:
+        return (self.child,)
+
+    def with_children(self, children: tuple[Relation, ...]) -> Side:
+        return replace(self, child=children[0])
+
+    @property
+    def weighted(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
 class Net(Relation):
     """A delta in which equal rows have cancelled each other."""
 

@@ -20,6 +20,7 @@ from headwater.algebra.relations import (
     Relation,
     Scan,
     Semi,
+    Side,
     Signed,
     TopK,
     UnionAll,
@@ -85,6 +86,7 @@ class Renderer:
             Concat: "_concat",
             Signed: "_signed",
             Net: "_net",
+            Side: "_side",
         }
     )
 
@@ -250,6 +252,10 @@ class Renderer:
         chosen = [name for name in outgoing(node) if name != WEIGHT]
         sign = exp.cast(exp.Literal.number(node.sign), "int")
         return exp.select(*plain(chosen), aliased(sign, WEIGHT)).from_(self.from_(node.child))
+
+    def _side(self, node: Side) -> exp.Select:
+        kind = exp.GT if node.came else exp.LT
+        return self._over(node, node.child).where(kind(this=column(WEIGHT), expression=exp.Literal.number(0)))
 
     def _net(self, node: Net) -> exp.Select:
         names = [name for name in outgoing(node) if name != WEIGHT]

@@ -43,6 +43,57 @@ Strategy = Literal["rows", "sums", "groups", "first rows", "anew"]
 
 
 @dataclass(frozen=True)
+class First:
+    """The first rows in an order, of which some more are stored than are shown."""
+
+    #: exp.Ordered over stored columns.
+    order: tuple[exp.Expr, ...]
+    limit: int
+    offset: int
+    #: How many rows are stored at most.
+    buffer: int
+    #: Whether rows have to meet a condition besides, which they have stored.
+    conditional: bool = False
+
+    @property
+    def needed(self) -> int:
+        """How many rows must be stored to know what is shown, unless there are no more."""
+        return self.limit + self.offset
+
+    def stored(self, rows: Relation) -> Relation:
+        """Rows to be stored, with whether they are shown."""
+        ranked = Window(rows, (), ((_RANK, self.rank(rows)),))
+        shown: list[exp.Expr] = [
+            exp.GT(this=column(_RANK), expression=exp.Literal.number(self.offset)),
+            exp.LTE(this=column(_RANK), expression=exp.Literal.number(self.needed)),
+        ]
+        if self.conditional:
+            shown.append(column(_MEETS))
+        own = tuple((name, column(name)) for name in rows.columns)
+        return Stored(ranked, (*own, (SHOWN, exp.and_(*shown))), rows.key)
+
+    def rank(self, rows: Relation) -> exp.Expr:
+        """The place of a row in the order, counted from 1; the renderer breaks ties by the rows' key."""
+        order = exp.Order(expressions=[item.copy() for item in self.order])
+        return exp.Window(this=exp.RowNumber(), order=order)
+
+
+_RANK, _MEETS = "_hw_rank", "_hw_meets"
+
+
+@dataclass(frozen=True)
+class Stored(Project):
+    """A projection to stored columns, among which is all of the key."""
+
+    stored_key: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The stored names of the key."""
+        return self.stored_key
+
+
+@dataclass(frozen=True)
 class Stage:
     """One stored result and how it follows from its inputs."""
 
@@ -61,6 +112,8 @@ class Stage:
     child: Relation | None = None
     groups: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
+    #: Of first rows: which, and in what order.
+    first: First | None = None
     #: Why it cannot follow changes, if it cannot.
     reasons: tuple[str, ...] = ()
 
@@ -76,6 +129,10 @@ class Stage:
         return any(
             isinstance(node, Filter) and speaks_of_now(node.condition) for node in self.relation.walk()
         )
+
+    def runs_short(self, before: int, came: int, went: int) -> bool:
+        """Whether too few rows would be left to know the first ones: then all have to be read again."""
+        return self.first is not None and before - went + came < self.first.needed
 
     def stored(self, version: Literal["old", "new", "delta"] = "old", prefix: str = "_old_") -> Scan:
         """Its stored rows, under names of their own."""
@@ -141,12 +198,13 @@ class _Cutter:
         if isinstance(folded.base, Aggregate):
             values = [(name, folded.values[inner].copy()) for name, inner in outputs]
             self._aggregate("@", folded.base, values, folded.shown)
-        elif isinstance(folded.base, TopK) and not folded.shown and folded.base is not relation:
-            self._rows("@", Project(folded.base, tuple(folded.values.items())), outputs)
+        elif isinstance(folded.base, TopK):
+            values = [(name, folded.values[inner].copy()) for name, inner in outputs]
+            self._first("@", folded.base, values, folded.shown)
         else:
             self._rows("@", relation, outputs)
 
-    def _scan(self, relation: Relation) -> Scan:
+    def _scan(self, relation: Relation) -> Relation:
         """A relation as a stage of its own."""
         stage = self._known.get(relation)
         if stage is None:
@@ -154,14 +212,17 @@ class _Cutter:
             outputs = tuple((name, name) for name in relation.columns)
             if isinstance(relation, Aggregate):
                 self._aggregate(source, relation, [(n, column(n)) for n in relation.columns], None)
+            elif isinstance(relation, TopK):
+                self._first(source, relation, [(n, column(n)) for n in relation.columns], None)
             else:
                 self._rows(source, relation, outputs)
             stage = self._known[relation] = self.stages[-1]
-        return Scan(
-            stage.source,
-            tuple((name, name) for name in relation.columns),
-            tuple(zip(relation.key, stage.key, strict=True)),
-        )
+        fields = tuple((name, name) for name in relation.columns)
+        key = tuple(zip(relation.key, stage.key, strict=True))
+        if not isinstance(relation, TopK):
+            return Scan(stage.source, fields, key)
+        shown = f"{SHOWN}_{stage.source.removeprefix('@')}"
+        return Filter(Scan(stage.source, (*fields, (shown, SHOWN)), key), column(shown))
 
     def _restrictable(self, child: Relation, partition: Sequence[str]) -> Relation:
         """What is read again for some keys only must not hold what cannot be computed for these alone."""
@@ -189,12 +250,46 @@ class _Cutter:
                 fields.append((stored[inner], inner))
             key.append(stored[inner])
         reasons = _reasons(relation)
-        strategy: Strategy = "rows"
-        if isinstance(_fold(relation).base, TopK):
-            strategy = "first rows"
-        elif any(isinstance(node, Opaque) for node in relation.walk()):
-            strategy = "anew"
+        opaque = any(isinstance(node, Opaque) for node in relation.walk())
+        strategy: Strategy = "anew" if opaque else "rows"
         self._add(Stage(source, strategy, relation, tuple(fields), tuple(key), reasons=reasons))
+
+    def _first(self, source: str, node: TopK, outputs: Sequence[Named], shown: exp.Expr | None) -> None:
+        """A stage that stores more rows than are shown, so that rows which go leave others to show."""
+        kept: list[Named] = list(outputs)
+        stored = {value.name: name for name, value in outputs if isinstance(value, exp.Column)}
+        key = []
+        for number, inner in enumerate(node.key):
+            if inner not in stored:
+                stored[inner] = f"_hw_key_{number + 1}"
+                kept.append((stored[inner], column(inner)))
+            key.append(stored[inner])
+        order = []
+        for number, item in enumerate(node.order):
+            kept.append((f"_hw_order_{number + 1}", item.this.copy()))
+            ordered = item.copy()
+            ordered.set("this", column(f"_hw_order_{number + 1}"))
+            order.append(ordered)
+        if shown is not None:
+            kept.append((_MEETS, exp.Coalesce(this=shown.copy(), expressions=[exp.false()])))
+        rows = Stored(node.child, tuple(kept), tuple(key))
+        needed = node.limit + node.offset
+        first = First(
+            tuple(order), node.limit, node.offset, max(2 * needed, needed + 1000), shown is not None
+        )
+        names = (*(name for name, _ in kept), SHOWN)
+        self._add(
+            Stage(
+                source,
+                "first rows",
+                first.stored(TopK(rows, first.order, first.buffer)),
+                tuple((name, name) for name in names),
+                tuple(key),
+                child=rows,
+                first=first,
+                reasons=_reasons(node.child),
+            )
+        )
 
     def _aggregate(
         self, source: str, node: Aggregate, outputs: Sequence[Named], shown: exp.Expr | None

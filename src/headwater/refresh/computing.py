@@ -139,7 +139,9 @@ class Computation:
         storing = Storing(self.wave, stage, table, self.name)
         with quick(self.wave.session) if small else nullcontext():
             frame = prepared.statement.over(self.wave.session, self.inputs.frame)
-            stored = storing.store(prepared.shape, frame, small=small)
+            stored = storing.store(prepared.shape, frame, small=small, full=full)
+        if stored is None:  # fewer rows are stored than have to be known: look for the first ones everywhere
+            return self._stage(stage, full=True)
         if not stored.delta.empty:
             self.wave.moved[table.id] = stored.delta
             self.inputs.deltas[stage.source] = stored.delta

@@ -50,13 +50,14 @@ class Storing:
     table: Table
     stream: str
 
-    def store(self, shape: str, frame: DataFrame, *, small: bool) -> Stored:
-        """Apply changes of a shape, through this process if they are few.
+    def store(self, shape: str, frame: DataFrame, *, small: bool, full: bool = False) -> Stored | None:
+        """Apply changes of a shape, through this process if they are few; None if they are not enough.
 
         What follows from a few rows is expected to be few; Spark itself stops a result that is too large.
         """
-        if small:
-            return self._few(shape, frame.toArrow())
+        if small or self.stage.first is not None:
+            rows = frame.toArrow()
+            return None if self._runs_short(rows, full) else self._few(shape, rows)
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         if kept.count() <= most_rows(kept):
             try:
@@ -64,6 +65,13 @@ class Storing:
             finally:
                 kept.unpersist()
         return self._many(shape, kept)
+
+    def _runs_short(self, rows: pa.Table, full: bool) -> bool:
+        if self.stage.first is None or full:
+            return False
+        before = self.wave.session.live_rows(self.wave.tx, self.table.name)
+        came, went = (int(np.count_nonzero(rows.column(name).to_numpy())) for name in (IS, WAS))
+        return self.stage.runs_short(before, came, went)
 
     # -- through this process -----------------------------------------------------------------------
 
