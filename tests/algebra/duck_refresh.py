@@ -9,7 +9,7 @@ from typing import Any
 import duckdb
 
 from headwater.algebra.building import Catalog, build_query
-from headwater.algebra.changes import IS, OLD, PLACE, WAS, changes
+from headwater.algebra.changes import DOUBTFUL, IN_DOUBT, IS, OLD, PLACE, WAS, changes, regrouped
 from headwater.algebra.relations import WEIGHT, Relation
 from headwater.algebra.render import render
 from headwater.algebra.stages import SHOWN, Program, Stage, Types, compile_query
@@ -121,6 +121,8 @@ class DuckStream:
                 again = changes(stage, (), full=True)
                 assert again is not None
                 self._evaluate(again.relation)
+        if stage.extrema and self._has_doubts():
+            self._settle(stage)
         names = [name for name, _ in stage.fields]
         own = ", ".join(map(quoted, names))
         if shape == "signed":
@@ -153,6 +155,20 @@ class DuckStream:
         ).fetchone()[0]
         assert not doubled, "a key is stored twice"
         return self._count(came) + self._count(went)
+
+    def _has_doubts(self) -> bool:
+        names = [row[0] for row in self.con.execute("DESCRIBE _changes").fetchall()]
+        return IN_DOUBT in names and bool(self._count(IN_DOUBT))
+
+    def _settle(self, stage: Stage) -> None:
+        """Compute the groups again whose smallest or largest value may have gone."""
+        key = ", ".join(map(quoted, stage.key)) or "1 AS one"
+        self.con.execute(
+            f"CREATE OR REPLACE TABLE {quoted(DOUBTFUL + '@new')} AS SELECT {key} FROM _changes WHERE {IN_DOUBT}"
+        )
+        self.con.execute(f"CREATE OR REPLACE TABLE _sure AS FROM _changes WHERE NOT {IN_DOUBT}")
+        self._evaluate(regrouped(stage).relation)
+        self.con.execute("CREATE OR REPLACE TABLE _changes AS FROM _sure UNION ALL BY NAME FROM _changes")
 
     def _evaluate(self, relation: Relation) -> None:
         text = render(relation, dialect="duckdb", moments=self.moments)

@@ -39,6 +39,45 @@ class Accumulator:
     value: exp.Expr
 
 
+@dataclass(frozen=True)
+class Extremum:
+    """A smallest or largest value: rows that come move it, rows that go do not unless it goes itself."""
+
+    #: Where it is stored, which is also its value.
+    name: str
+    initial: exp.Expr
+    largest: bool
+    #: The value among rows that came, and among rows that went.
+    came: exp.Expr
+    went: exp.Expr
+
+    def moved(self, old: exp.Expr, came: exp.Expr) -> exp.Expr:
+        """The new value; NULLs do not count."""
+        kind = exp.Greatest if self.largest else exp.Least
+        return kind(this=old, expressions=[came], ignore_nulls=True)
+
+    def gone(self, old: exp.Expr, went: exp.Expr) -> exp.Expr:
+        """Whether the value itself may have gone."""
+        beyond = (exp.LT if self.largest else exp.GT)(this=went.copy(), expression=old)
+        inside = exp.Not(this=exp.Coalesce(this=exp.paren(beyond), expressions=[exp.false()]))
+        return exp.and_(exp.Not(this=exp.Is(this=went, expression=exp.null())), inside)
+
+
+def extremum(name: str, call: exp.Expr) -> Extremum | None:
+    """How to keep a MIN or MAX, or None if the aggregate is something else."""
+    given, condition = call, None
+    if isinstance(call, exp.Filter):
+        condition, call = call.expression.this, call.this
+    if not isinstance(call, (exp.Min, exp.Max)) or not isinstance(call.this, exp.Column):
+        return None
+
+    def over(kind: type[exp.Expr]) -> exp.Expr:
+        signed = kind(this=column(WEIGHT), expression=exp.Literal.number(0))
+        return type(call)(this=_case(exp.and_(*_given(condition), signed), call.this.copy()))
+
+    return Extremum(f"{name}_most", given.copy(), isinstance(call, exp.Max), over(exp.GT), over(exp.LT))
+
+
 def rows_state() -> State:
     """How many rows a group has."""
     return State(ROWS, exp.Count(this=exp.Star()), exp.Sum(this=column(WEIGHT)))

@@ -31,7 +31,7 @@ from headwater.algebra.relations import (
     Window,
     column,
 )
-from headwater.algebra.rules.context import Context, all_of, keys_of, restrict
+from headwater.algebra.rules.context import Context, Keys, all_of, keys_of, restrict
 from headwater.algebra.rules.delta import delta
 from headwater.algebra.stages import First, Stage, Stored
 
@@ -41,6 +41,8 @@ OLD = "_old_"
 IS, WAS = "_hw_is", "_hw_was"
 #: Where a stored row is: the number of a file, a position in it, the row's id. Its reader gives them.
 PLACE = ("_hw_file", "_hw_position", "_hw_row")
+#: Marks groups whose smallest or largest value may have gone; and what their keys are read as.
+IN_DOUBT, DOUBTFUL = "_hw_in_doubt", "@doubtful"
 _IS_NEW, _PLACE, _LAST = "_hw_new", "_hw_place", "_hw_last"
 
 
@@ -59,11 +61,14 @@ def changes(
     time_moved: bool = False,
     full: bool = False,
     only_came: bool = False,
+    few: bool = True,
 ) -> Changes | None:
     """What to do to a stage's rows when some of its inputs changed; None: nothing.
 
     With `full` everything is computed from the inputs as they are now, and compared with what is stored.
     With `only_came` the changed inputs lost no row, so that where nothing can go nothing is looked for.
+    With `few` groups whose smallest or largest value may have gone are only marked (`IN_DOUBT`), and are to
+    be computed by `regrouped` afterwards; otherwise all affected groups are computed at once.
     """
     sources = frozenset(changed)
     context = Context(
@@ -86,9 +91,20 @@ def changes(
         return None
     if stage.first is not None:
         return Changes("paired", _first_again(stage, stage.first, moved))
-    if stage.strategy == "sums":
+    if stage.strategy == "sums" or (stage.strategy == "extrema" and few):
         return Changes("paired", _added(stage, moved))
-    return Changes("paired", _regrouped(stage, moved))
+    if not stage.groups:
+        return Changes("paired", _difference(stage, _renamed(stage, stage.relation), None))
+    return Changes("paired", _regrouped(stage, keys_of([(moved, [column(name) for name in stage.groups])])))
+
+
+def regrouped(stage: Stage) -> Changes:
+    """The changes of the groups whose stored key is in the relation `DOUBTFUL`, computed again."""
+    if not stage.groups:
+        return Changes("paired", _difference(stage, _renamed(stage, stage.relation), None))
+    names = tuple(f"_hw_key_{number}" for number in range(len(stage.key)))
+    given = tuple(zip(names, stage.key, strict=True))
+    return Changes("paired", _regrouped(stage, Keys(Scan(DOUBTFUL, given, (), "new"), names)))
 
 
 def _signed(stage: Stage, moved: Relation, only_came: bool) -> Relation:
@@ -111,10 +127,11 @@ def _monotone(relation: Relation) -> bool:
 
 
 def _added(stage: Stage, moved: Relation) -> Relation:
-    """Old sums and the sums of the delta, added up."""
-    sums = Aggregate(
-        moved, stage.groups, tuple((f"_hw_d_{name}", call) for name, call in change(stage.states))
-    )
+    """Old sums and the sums of the delta, added up; smallest and largest values moved."""
+    calls = [(f"_hw_d_{name}", call) for name, call in change(stage.states)]
+    for each in stage.extrema:
+        calls += [(f"_hw_came_{each.name}", each.came), (f"_hw_went_{each.name}", each.went)]
+    sums = Aggregate(moved, stage.groups, tuple(calls))
     stored = _placed(stage)
     on = _same(stage.groups, (OLD + name for name in stage.key))
     joined = Join("left", sums, stored, on, small="right" if not stage.groups else None)
@@ -125,19 +142,24 @@ def _added(stage: Stage, moved: Relation) -> Relation:
         more = exp.Coalesce(this=column(f"_hw_d_{state.name}"), expressions=[zero.copy()])
         total = exp.Add(this=before, expression=more)
         added.append((state.name, exp.cast(total, stage.types[state.name], dialect="spark")))
-    now = Project(joined, (*added, *_kept(stored)))
-    outputs = _outputs(stage)
+    doubts: list[exp.Expr] = []
+    for each in stage.extrema:
+        old = column(OLD + each.name)
+        added.append((each.name, each.moved(old, column(f"_hw_came_{each.name}"))))
+        doubts.append(each.gone(old.copy(), column(f"_hw_went_{each.name}")))
+    doubt: tuple[Named, ...] = ((IN_DOUBT, exp.or_(*doubts)),) if doubts else ()
+    now = Project(joined, (*added, *doubt, *_kept(stored)))
     exists = exp.GT(this=column(ROWS), expression=exp.Literal.number(0)) if stage.groups else exp.true()
-    paired = Project(now, (*outputs, *_kept(stored), (IS, exists), (WAS, _was())))
+    if doubts:
+        # A group without rows has no smallest value to look for.
+        doubt = ((IN_DOUBT, exp.and_(column(IN_DOUBT), exists.copy())),)
+    paired = Project(now, (*_outputs(stage), *doubt, *_kept(stored), (IS, exists), (WAS, _was())))
     return _only_changed(stage, paired)
 
 
-def _regrouped(stage: Stage, moved: Relation) -> Relation:
-    """The groups that the delta touches, computed again."""
-    if not stage.groups:
-        return _difference(stage, _renamed(stage, stage.relation), None)
+def _regrouped(stage: Stage, keys: Keys) -> Relation:
+    """The groups of some keys, computed again."""
     values = [column(name) for name in stage.groups]
-    keys = keys_of([(moved, values)])
     outer = stage.relation
     if not isinstance(outer, Project) or not isinstance(outer.child, Aggregate) or stage.child is None:
         raise ValueError(f"stage {stage.source} is not a projection of an aggregate")
@@ -233,7 +255,10 @@ def _only_changed(stage: Stage, paired: Relation) -> Relation:
     same = all_of(exp.NullSafeEQ(this=column(name), expression=column(OLD + name)) for name in _names(stage))
     both = exp.and_(column(IS), column(WAS))
     either = exp.or_(column(IS), column(WAS))
-    return Filter(paired, exp.and_(exp.paren(either), exp.not_(exp.paren(exp.and_(both, same)))))
+    differs: exp.Expr = exp.not_(exp.paren(exp.and_(both, same)))
+    if IN_DOUBT in paired.columns:
+        differs = exp.or_(column(IN_DOUBT), differs)
+    return Filter(paired, exp.and_(exp.paren(either), exp.paren(differs)))
 
 
-__all__ = ["IS", "OLD", "PLACE", "WAS", "Changes", "changes"]
+__all__ = ["DOUBTFUL", "IN_DOUBT", "IS", "OLD", "PLACE", "WAS", "Changes", "changes", "regrouped"]

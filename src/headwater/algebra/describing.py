@@ -24,6 +24,12 @@ from headwater.algebra.relations import (
 from headwater.algebra.rules.delta import rule_of
 from headwater.algebra.stages import Stage
 
+#: How aggregates follow changes.
+AGGREGATES = {
+    "sums": "sums are added up",
+    "extrema": "sums are added up, smallest and largest values move",
+}
+
 
 def operators(stage: Stage) -> Iterator[tuple[int, str, str]]:
     """Depth, operator and the rule by which it follows changes, from the top down."""
@@ -42,9 +48,9 @@ def _walk(relation: Relation, depth: int, stage: Stage) -> Iterator[tuple[int, s
 
 def _rule(relation: Relation, stage: Stage) -> str:
     if isinstance(relation, Aggregate):
-        return "sums are added up" if stage.strategy == "sums" else "affected groups"
+        return AGGREGATES.get(stage.strategy, "affected groups")
     if isinstance(relation, TopK):
-        return "first rows are found again"
+        return "first rows of a stored buffer"
     if isinstance(relation, Opaque):
         return f"anew: {relation.reason}"
     return rule_of(relation)[0]

@@ -13,7 +13,16 @@ from typing import Literal
 
 from sqlglot import exp
 
-from headwater.algebra.accumulators import Accumulator, State, accumulator, initial, rows_state, states_of
+from headwater.algebra.accumulators import (
+    Accumulator,
+    Extremum,
+    State,
+    accumulator,
+    extremum,
+    initial,
+    rows_state,
+    states_of,
+)
 from headwater.algebra.relations import (
     Aggregate,
     Filter,
@@ -39,7 +48,7 @@ Types = Mapping[str, str]
 #: Finds out the types of a relation's columns, given those of the stages it reads.
 Describe = Callable[[Relation, Mapping[str, Types]], Types]
 
-Strategy = Literal["rows", "sums", "groups", "first rows", "anew"]
+Strategy = Literal["rows", "sums", "extrema", "groups", "first rows", "anew"]
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,7 @@ class Stage:
     child: Relation | None = None
     groups: tuple[str, ...] = ()
     states: tuple[State, ...] = ()
+    extrema: tuple[Extremum, ...] = ()
     #: Of first rows: which, and in what order.
     first: First | None = None
     #: Why it cannot follow changes, if it cannot.
@@ -298,12 +308,17 @@ class _Cutter:
         child_types = self.describe(node.child, self.types)
         found = {name: accumulator(name, call, child_types) for name, call in node.aggregates}
         sums: dict[str, Accumulator] = {name: each for name, each in found.items() if each is not None}
-        all_sums = len(sums) == len(found)
-        if all_sums:
+        most = {n: extremum(n, call) for n, call in node.aggregates if n not in sums}
+        extrema = tuple(each for each in most.values() if each is not None)
+        kept_up = len(extrema) == len(most)
+        if kept_up:
             states = states_of(sums)
             values = {name: each.value for name, each in sums.items()}
-            base = Aggregate(node.child, node.groups, initial(states))
+            values |= {name: column(each.name) for name, each in most.items() if each is not None}
+            highest = tuple((each.name, each.initial) for each in extrema)
+            base = Aggregate(node.child, node.groups, (*initial(states), *highest))
         else:
+            extrema = ()
             states = (rows_state(),)
             values = {name: column(name) for name, _ in node.aggregates}
             base = Aggregate(node.child, node.groups, (*initial(states), *node.aggregates))
@@ -317,19 +332,21 @@ class _Cutter:
                 kept.append((stored[group], column(group)))
             key.append(stored[group])
         kept += [(state.name, column(state.name)) for state in states]
+        kept += [(each.name, column(each.name)) for each in extrema]
         if shown is not None:
             condition = exp.Coalesce(this=_substituted(shown, values), expressions=[exp.false()])
             kept.append((SHOWN, condition))
         self._add(
             Stage(
                 source,
-                "sums" if all_sums else "groups",
+                ("extrema" if extrema else "sums") if kept_up else "groups",
                 Project(base, tuple(kept)),
                 tuple((name, name) for name, _ in kept),
                 tuple(key),
                 child=node.child,
                 groups=node.groups,
                 states=states,
+                extrema=extrema,
                 reasons=_reasons(node.child),
             )
         )

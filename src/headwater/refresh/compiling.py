@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from headwater.algebra.building import build_query
-from headwater.algebra.changes import changes
+from headwater.algebra.changes import changes, regrouped
 from headwater.algebra.relations import Filter, Query, Relation, Scan, column
 from headwater.algebra.stages import SHOWN, Program, compile_query
 from headwater.errors import UnsupportedError
@@ -29,6 +29,8 @@ class Situation:
     full: bool
     only_came: bool
     small: bool
+    #: Whether it is about groups whose smallest or largest value may have gone.
+    doubtful: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,10 @@ class Compiled:
             time_moved=situation.time_moved,
             full=situation.full,
             only_came=situation.only_came,
+            few=situation.small,
         )
+        if situation.doubtful:
+            found = regrouped(stage)
         made = None
         if found is not None:
             made = Prepared(found.shape, statement(found.relation, moments=moments, hints=situation.small))

@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater.algebra.changes import DOUBTFUL
+from headwater.algebra.relations import Scan
 from headwater.algebra.stages import Stage
 from headwater.lake.model import Table
 from headwater.refresh.binding import bound, moment_text
@@ -122,24 +125,28 @@ class Computation:
         began = time.monotonic()
         deltas = [self.inputs.deltas[name] for name in stage.inputs if name in self.inputs.deltas]
         small = not full and all(delta.count is not None and delta.count <= SMALL for delta in deltas)
-        prepared = self.compiled.prepared(
-            Situation(
-                stage.source,
-                frozenset(name for name in stage.inputs if name in self.inputs.deltas),
-                time_moved=self.time_moved,
-                full=full,
-                only_came=all(delta.only_came for delta in deltas),
-                small=small,
-            ),
-            self._moments,
+        situation = Situation(
+            stage.source,
+            frozenset(name for name in stage.inputs if name in self.inputs.deltas),
+            time_moved=self.time_moved,
+            full=full,
+            only_came=all(delta.only_came for delta in deltas),
+            small=small,
         )
+        prepared = self.compiled.prepared(situation, self._moments)
         if prepared is None:
             return None
         table = self.tables[stage.source]
         storing = Storing(self.wave, stage, table, self.name)
         with quick(self.wave.session) if small else nullcontext():
             frame = prepared.statement.over(self.wave.session, self.inputs.frame)
-            stored = storing.store(prepared.shape, frame, small=small, full=full)
+            stored = storing.store(
+                prepared.shape,
+                frame,
+                small=small,
+                full=full,
+                settle=lambda keys: self._settled(situation, keys),
+            )
         if stored is None:  # fewer rows are stored than have to be known: look for the first ones everywhere
             return self._stage(stage, full=True)
         if not stored.delta.empty:
@@ -147,6 +154,17 @@ class Computation:
             self.inputs.deltas[stage.source] = stored.delta
         how = "difference" if full else stage.strategy
         return StageReport(stage.source, how, time.monotonic() - began, stored.inserted, stored.deleted)
+
+    def _settled(self, situation: Situation, keys: DataFrame) -> DataFrame:
+        """The changes of groups whose smallest or largest value may have gone."""
+        prepared = self.compiled.prepared(replace(situation, doubtful=True), self._moments)
+        if prepared is None:
+            raise ValueError("groups are always computed again somehow")
+
+        def frame_of(scan: Scan) -> DataFrame:
+            return keys if scan.source == DOUBTFUL else self.inputs.frame(scan)
+
+        return prepared.statement.over(self.wave.session, frame_of)
 
     def _outcome(self, reports: list[StageReport], strategy: str, rows_in: int) -> Outcome:
         last = reports[-1] if reports and reports[-1].source == "@" else None

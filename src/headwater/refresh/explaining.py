@@ -87,8 +87,9 @@ class Explanation:
 _STRATEGIES = {
     "rows": "rows are added and removed",
     "sums": "sums are added up",
+    "extrema": "sums are added up, smallest and largest values move",
     "groups": "affected groups are computed again",
-    "first rows": "the first rows are found again",
+    "first rows": "the first rows of a stored buffer",
     "anew": "everything is computed anew, and what differs is stored",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from headwater.algebra.accumulators import ROWS
-from headwater.algebra.changes import IS, OLD, PLACE, WAS
+from headwater.algebra.changes import IN_DOUBT, IS, OLD, PLACE, WAS
 from headwater.algebra.relations import WEIGHT
 from headwater.algebra.stages import Stage
 from headwater.errors import InvariantError
@@ -50,13 +50,24 @@ class Storing:
     table: Table
     stream: str
 
-    def store(self, shape: str, frame: DataFrame, *, small: bool, full: bool = False) -> Stored | None:
+    def store(
+        self,
+        shape: str,
+        frame: DataFrame,
+        *,
+        small: bool,
+        full: bool = False,
+        settle: Callable[[DataFrame], DataFrame] | None = None,
+    ) -> Stored | None:
         """Apply changes of a shape, through this process if they are few; None if they are not enough.
 
+        `settle` computes groups again, by their keys, of which a change could not tell what becomes of them.
         What follows from a few rows is expected to be few; Spark itself stops a result that is too large.
         """
         if small or self.stage.first is not None:
             rows = frame.toArrow()
+            if IN_DOUBT in rows.schema.names and settle is not None:
+                rows = self._settled(rows, settle)
             return None if self._runs_short(rows, full) else self._few(shape, rows)
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         if kept.count() <= most_rows(kept):
@@ -65,6 +76,20 @@ class Storing:
             finally:
                 kept.unpersist()
         return self._many(shape, kept)
+
+    def _settled(self, rows: pa.Table, settle: Callable[[DataFrame], DataFrame]) -> pa.Table:
+        doubtful = rows.column(IN_DOUBT)
+        sure = rows.filter(pc.invert(doubtful)).drop_columns([IN_DOUBT])
+        if sure.num_rows == rows.num_rows:
+            return sure
+        spark = self.wave.session.spark
+        key = list(self.stage.key)
+        known = {field.name: field for field in self._schema.fields}
+        schema = st.StructType([known[name] for name in key] or [st.StructField("_hw_one", st.IntegerType())])
+        taken = rows.filter(doubtful)
+        keys = taken.select(key) if key else pa.table({"_hw_one": pa.array([1], pa.int32())})
+        again: pa.Table = settle(spark.createDataFrame(keys, schema)).toArrow()
+        return pa.concat_tables([sure, again.select(sure.schema.names).cast(sure.schema)])
 
     def _runs_short(self, rows: pa.Table, full: bool) -> bool:
         if self.stage.first is None or full:

@@ -55,10 +55,28 @@ def output_name(item: exp.Expr) -> str:
         return item.expression.name
     if isinstance(item, exp.Paren):
         return output_name(item.this)
-    if isinstance(item, exp.Count) and isinstance(item.this, exp.Star):
-        return "count(1)"
-    text = item.sql(dialect="spark", normalize_functions="lower", comments=False)
-    return f"({text})" if isinstance(item, exp.Binary) and not isinstance(item, exp.Func) else text
+    if isinstance(item, exp.Cast) and not isinstance(item.this, exp.Literal):
+        return output_name(item.this)
+    return _text(item.copy()).sql(dialect="spark", normalize_functions="lower", comments=False)
+
+
+def _text(item: exp.Expr) -> exp.Expr:
+    """The expression as Spark would write it: operators in parentheses, texts without quotes."""
+
+    def written(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Literal) and node.is_string:
+            return exp.Var(this=node.name)
+        if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
+            return exp.Count(this=exp.Literal.number(1))
+        operator = isinstance(node, (exp.Binary, exp.Not, exp.In)) and not isinstance(
+            node, (exp.Func, exp.Like, exp.ILike, exp.RegexpLike, exp.Dot)
+        )
+        if operator and not isinstance(node.parent, exp.Paren) and "shown" not in node.meta:
+            node.meta["shown"] = True
+            return exp.Paren(this=node)
+        return node
+
+    return item.transform(written)
 
 
 def _star(block: Block, item: exp.Expr, star: exp.Star) -> list[Output]:

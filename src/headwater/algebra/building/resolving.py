@@ -54,6 +54,8 @@ class Resolver:
         #: Names that the SELECT gives to expressions, where they can be used.
         self.aliases: dict[str, exp.Expr] = {}
         self.aliases_first = False
+        #: Whether a name of the SELECT takes the place of a column that is not grouped, as in HAVING.
+        self.aliases_instead = False
         #: Whether the current time may be spoken of.
         self.now_allowed = False
         #: Subqueries whose missing value makes the condition around them fail.
@@ -184,6 +186,8 @@ class Resolver:
 
     def _visible(self, node: exp.Expr, found: Visible, fields: tuple[str, ...]) -> exp.Expr:
         if self.groups is not None:
+            if self.aliases_instead and not fields and found.name.lower() in self.aliases:
+                return self._alias(found.name.lower())
             raise self.context.error(
                 node,
                 f"The column `{found.name}` is neither grouped nor aggregated.",
@@ -235,11 +239,12 @@ class Resolver:
             if id(item) in self._in_alias:
                 raise self.context.error(item, f"The name `{name}` is defined by itself.")
             self._in_alias.append(id(item))
-            first, self.aliases_first = self.aliases_first, False
+            modes = self.aliases_first, self.aliases_instead
+            self.aliases_first = self.aliases_instead = False
             try:
                 self._of_alias[id(item)] = self.resolve(item)
             finally:
-                self.aliases_first = first
+                self.aliases_first, self.aliases_instead = modes
                 self._in_alias.pop()
         return grouped(self._of_alias[id(item)])
 

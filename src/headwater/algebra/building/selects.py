@@ -134,11 +134,14 @@ class Block(Resolver):
         if select.args.get("group") or select.args.get("having") or any(output_aggregates(seen)):
             group(self, select.args.get("group"), seen)
         if select.args.get("having") is not None:
+            self.aliases_instead = True
             apply_condition(self, select.args["having"].this)
+            self.aliases_instead = False
         self._windows()
         if select.args.get("qualify") is not None:
-            self.aliases = self._all_aliases()
+            self.aliases, self.aliases_first = self._all_aliases(), True
             apply_condition(self, select.args["qualify"].this)
+            self.aliases_first = False
         self._select_list()
 
     def finish(self) -> Built:

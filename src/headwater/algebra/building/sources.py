@@ -304,11 +304,9 @@ def _merge(
         kept = tuple((name, column(name)) for name in resolver.relation.columns)
         resolver.relation = Project(resolver.relation, kept + tuple(computed))
     hidden = {id(one) for pair in using for one in pair}
-    rest = tuple(
-        replace(one, by_name=False, by_star=False) if id(one) in hidden else one
-        for one in (left + right).columns
-    )
-    resolver.scope = Scope(tuple(merged) + rest)
+    keys = [replace(one, by_name=False, by_star=False) for pair in using for one in pair]
+    rest = [one for one in (left + right).columns if id(one) not in hidden]
+    resolver.scope = Scope((*merged, *keys, *rest))
 
 
 def _lateral(resolver: Resolver, join: exp.Join) -> None:
