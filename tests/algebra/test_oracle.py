@@ -43,7 +43,8 @@ timestampdiff(HOUR, ts, TIMESTAMP'2024-04-01 00:00:00'); ts + INTERVAL 90 MINUTE
 CAST(d AS INT); CAST(2.5 AS INT); CAST(-2.5 AS INT); CAST(3.5D AS BIGINT); CAST('12' AS INT)
 CAST(i AS STRING); CAST(ts AS STRING); CAST(f AS STRING); CAST(b AS STRING); CAST(b AS INT)
 CAST(1.255 AS DECIMAL(10,2)); try_cast('x' AS INT); CAST(dt AS TIMESTAMP); CAST(ts AS DATE); round(d, 1)
-round(-2.5); bround(2.5); ceil(d); floor(-2.5); sqrt(d); ln(i); log10(id); log(2, id); log(id); power(id, 2); i & 3; ~i; rint(f)
+round(-2.5); bround(2.5); ceil(d); floor(-2.5); sqrt(d); ln(i); log10(id); log(2, id); log(id)
+power(id, 2); i & 3; ~i; rint(f)
 hypot(3, 4); size(xs); array_contains(xs, 2); array_position(xs, 2); sort_array(xs); transform(xs, x -> x + 1)
 named_struct('a', i).a; map('k', i)['k']; if(b, 1, 2); CASE s WHEN 'a' THEN 1 WHEN NULL THEN 2 ELSE 3 END
 """
