@@ -78,7 +78,9 @@ def test_the_life_of_a_stream_table(hw: Headwater) -> None:
         refreshed["snapshot_id"],
         made.snapshot_id,
     ]
-    assert str(hw.lineage("sales.totals", "TOTAL")) == "total ← sales.orders.amount"
+    assert str(hw.lineage("sales.totals", "TOTAL")) == (
+        "total ← sales.orders.amount\n  decided by sales.orders.region"
+    )
 
     assert hw.fetch("ALTER STREAM TABLE sales.totals SUSPEND").columns == ()
     assert hw.refresh() == []

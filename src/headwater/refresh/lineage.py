@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.algebra.lineage import Origin, column_lineage
+from headwater.algebra.lineage import lineage as trace
+from headwater.algebra.relations import Query
 from headwater.errors import NotFoundError
 from headwater.lake.catalog import CatalogState, key
 from headwater.refresh.compiling import read_query
@@ -25,6 +27,8 @@ class ColumnLineage:
     direct: tuple[Origin, ...]
     #: The columns of the tables at the beginning.
     origins: tuple[Origin, ...]
+    #: Columns its query reads that only decide which values appear: conditions, join keys, groups, orders.
+    deciding: tuple[Origin, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The same as plain data."""
@@ -33,6 +37,7 @@ class ColumnLineage:
             "column": self.column,
             "direct": [origin._asdict() for origin in self.direct],
             "origins": [origin._asdict() for origin in self.origins],
+            "deciding": [origin._asdict() for origin in self.deciding],
         }
 
 
@@ -66,6 +71,8 @@ class Lineage:
             shown = ", ".join(".".join(origin) for origin in column.origins) or "(no column)"
             through = sorted({origin.table for origin in column.direct} - {o.table for o in column.origins})
             yield f"{column.column} ← {shown}" + (f"  (through {', '.join(through)})" if through else "")
+            if self.column is not None and column.deciding:
+                yield f"  decided by {', '.join('.'.join(origin) for origin in column.deciding)}"
 
     def mermaid(self) -> str:
         """A graph in Mermaid's language: of columns if one was asked for, otherwise of tables."""
@@ -137,6 +144,7 @@ class _Finder:
         self.by_name = {str(stream.name): stream for stream in streams}
         self._direct: dict[str, Mapping[str, tuple[Origin, ...]]] = {}
         self._read: dict[str, tuple[str, ...]] = {}
+        self._queries: dict[str, Query] = {}
 
     def column(self, stream: StreamTable, name: str) -> ColumnLineage:
         """One column, with the columns at the beginning."""
@@ -145,7 +153,9 @@ class _Finder:
         for origin in direct:
             above = self.by_name.get(origin.table)
             origins.update((origin,) if above is None else self.column(above, origin.column).origins)
-        return ColumnLineage(str(stream.name), name, direct, tuple(sorted(origins)))
+        query = self._queries.get(str(stream.name))
+        deciding = () if query is None else tuple(sorted(trace(query, name, deciding=True)))
+        return ColumnLineage(str(stream.name), name, direct, tuple(sorted(origins)), deciding)
 
     def direct(self, stream: StreamTable) -> Mapping[str, tuple[Origin, ...]]:
         """What each column is computed from by the stream table's own query."""
@@ -177,5 +187,6 @@ class _Finder:
             return
         others = [other for other in self._streams if key(other.name) != key(stream.name)]
         sources = Sources(self._state, others)
-        self._direct[name] = column_lineage(read_query(definition, sources))
+        self._queries[name] = read_query(definition, sources)
+        self._direct[name] = column_lineage(self._queries[name])
         self._read[name] = tuple(sources.found)
