@@ -298,7 +298,7 @@ PAIRS = [
     ),
     (
         "SELECT t.*, q.* EXCEPT (a), q.a AS qa FROM t RIGHT JOIN (SELECT y, a FROM s) AS q USING (a)",
-        "SELECT k, t.a, v, y, s.a FROM t RIGHT JOIN s ON t.a = s.a",
+        "SELECT t.a, k, v, y, s.a FROM t RIGHT JOIN s ON t.a = s.a",
     ),
     (
         "SELECT a, every(b > 0) AS e1, some(b > 3) AS s1, any(b > 2) AS a1 FROM r GROUP BY a",
@@ -323,6 +323,18 @@ PAIRS = [
     (
         "SELECT a, b FROM r WHERE (a, b) NOT IN (SELECT a, b FROM s)",
         "SELECT a, b FROM r WHERE NOT EXISTS (SELECT 1 FROM s WHERE (r.a = s.a AND r.b = s.b) IS NOT FALSE)",
+    ),
+    (
+        "SELECT b AS a, sum(x) AS w FROM r GROUP BY b, a HAVING a > 1",
+        "SELECT b, sum(x) FROM r GROUP BY b, a HAVING r.a > 1",
+    ),
+    (
+        "SELECT a, sum(b) AS b FROM r GROUP BY a HAVING b > 3",
+        "SELECT a, sum(b) FROM r GROUP BY a HAVING sum(b) > 3",
+    ),
+    (
+        "SELECT b AS a, max(x) OVER (PARTITION BY a) AS w FROM r QUALIFY a > 2",
+        "SELECT b, w FROM (SELECT b, max(x) OVER (PARTITION BY a) AS w FROM r) WHERE b > 2",
     ),
     ("SELECT id, tag FROM n LATERAL VIEW explode(tags) AS tag", "SELECT id, unnest(tags) FROM n"),
     (

@@ -156,6 +156,14 @@ def test_tables_are_those_that_are_read() -> None:
     )
 
 
+def test_columns_without_an_alias_are_called_as_spark_calls_them() -> None:
+    items = "count(*), max(a) + 1, upper(c), a + b * 2, cast(a AS STRING), 'x'"
+    query = build(f"SELECT {items} FROM r GROUP BY a, b, c")
+    assert [name for name, _ in query.outputs] == [
+        *("count(1)", "(max(a) + 1)", "upper(c)", "(a + (b * 2))", "a", "x"),
+    ]
+
+
 # -- the current time ----------------------------------------------------------------------------------
 
 
