@@ -58,8 +58,8 @@ def render(
 def sql_text(select: exp.Expr, *, dialect: str = "spark", moments: Mapping[str, str] | None = None) -> str:
     """The text of an expression, with the moments it speaks of put in."""
     if moments is not None:
-        select = select.transform(lambda node: _moment(node, moments))
-    return select.sql(dialect=dialect)
+        select = select.transform(lambda node: _moment(node, moments), copy=False)
+    return select.sql(dialect=dialect, copy=False)
 
 
 @dataclass(frozen=True)
@@ -98,11 +98,11 @@ class Renderer:
 
     def from_(self, relation: Relation, alias: str = "_t") -> exp.Subquery:
         """The relation as what a FROM reads."""
-        return self.select(relation).subquery(alias)
+        return self.select(relation).subquery(alias, copy=False)
 
     def _over(self, relation: Relation, child: Relation, *extra: exp.Expr) -> exp.Select:
         """All columns of a relation that its child has, and more."""
-        return exp.select(*plain(outgoing(relation)), *extra).from_(self.from_(child))
+        return exp.select(*plain(outgoing(relation)), *extra).from_(self.from_(child), copy=False)
 
     # -- one method for each operator ---------------------------------------------------------------
 
@@ -116,7 +116,7 @@ class Renderer:
         if not chosen:
             chosen = [aliased(exp.Literal.number(1), "_hw_one")]
         table = exp.Table(this=exp.to_identifier(self.names(scan), quoted=True))
-        return exp.select(*chosen).from_(table)
+        return exp.select(*chosen).from_(table, copy=False)
 
     def _values(self, values: Values) -> exp.Query:
         rows: list[exp.Query] = []
@@ -128,7 +128,7 @@ class Renderer:
         return _all_of(rows)
 
     def _filter(self, node: Filter) -> exp.Select:
-        return self._over(node, node.child).where(node.condition.copy())
+        return self._over(node, node.child).where(node.condition.copy(), copy=False)
 
     def _project(self, node: Project) -> exp.Select:
         chosen: list[exp.Expr] = [aliased(value.copy(), name) for name, value in node.outputs]
@@ -136,7 +136,7 @@ class Renderer:
         chosen += plain(passed)
         if not chosen:
             chosen = [aliased(exp.Literal.number(1), "_hw_one")]
-        return exp.select(*chosen).from_(self.from_(node.child))
+        return exp.select(*chosen).from_(self.from_(node.child), copy=False)
 
     def _join(self, node: Join) -> exp.Select:
         left, right = self.from_(node.left, "_l"), self.from_(node.right, "_r")
@@ -148,33 +148,35 @@ class Renderer:
             side = side.when(_is_null("_hw_in_right"), exp.Literal.number(1)).else_(exp.Literal.number(0))
             extra = [aliased(side, node.side)]
         chosen = [name for name in outgoing(node) if name != node.side]
-        select = exp.select(*plain(chosen), *extra).from_(left)
-        kind = {"inner": "INNER", "left": "LEFT", "full": "FULL"}[node.kind]
+        select = exp.select(*plain(chosen), *extra).from_(left, copy=False)
         if node.condition is None and node.kind == "inner":
-            select = select.join(right, join_type="CROSS")
+            join = exp.Join(this=right, kind="CROSS")
         else:
             condition = node.condition.copy() if node.condition is not None else exp.true()
-            select = select.join(right, on=condition, join_type=kind)
+            named = {"kind": "INNER"} if node.kind == "inner" else {"side": node.kind.upper()}
+            join = exp.Join(this=right, on=condition, **named)
+        select.append("joins", join)
         return self._hinted(select, {"left": "_l", "right": "_r"}.get(node.small or ""))
 
     def _marked(self, relation: Relation, mark: str, alias: str) -> exp.Subquery:
-        return self._over(relation, relation, aliased(exp.true(), mark)).subquery(alias)
+        return self._over(relation, relation, aliased(exp.true(), mark)).subquery(alias, copy=False)
 
     def _semi(self, node: Semi) -> exp.Select:
-        select = exp.select(*plain(outgoing(node), "_l")).from_(self.from_(node.left, "_l"))
-        kind = "LEFT ANTI" if node.anti else "LEFT SEMI"
-        select = select.join(self.from_(node.right, "_r"), on=node.condition.copy(), join_type=kind)
+        select = exp.select(*plain(outgoing(node), "_l")).from_(self.from_(node.left, "_l"), copy=False)
+        kind = "ANTI" if node.anti else "SEMI"
+        right = self.from_(node.right, "_r")
+        select.append("joins", exp.Join(this=right, on=node.condition.copy(), side="LEFT", kind=kind))
         return self._hinted(select, "_r" if node.small else None)
 
     def _hinted(self, select: exp.Select, alias: str | None) -> exp.Select:
         if alias is not None and self.hints and self.dialect == "spark":
-            return select.hint(f"BROADCAST({alias})", dialect="spark")
+            return select.hint(f"BROADCAST({alias})", dialect="spark", copy=False)
         return select
 
     def _aggregate(self, node: Aggregate) -> exp.Select:
         chosen = [*plain(node.groups), *(aliased(call.copy(), name) for name, call in node.aggregates)]
-        select = exp.select(*chosen).from_(self.from_(node.child))
-        return select.group_by(*plain(node.groups)) if node.groups else select
+        select = exp.select(*chosen).from_(self.from_(node.child), copy=False)
+        return select.group_by(*plain(node.groups), copy=False) if node.groups else select
 
     def _union_all(self, node: UnionAll) -> exp.Query:
         keys = [name for name in node.key if name != node.tag]
@@ -187,17 +189,19 @@ class Renderer:
             chosen += [aliased(column(name) if name in child.key else exp.null(), name) for name in keys]
             if node.weighted:
                 chosen.append(column(WEIGHT))
-            branches.append(exp.select(*chosen).from_(self.from_(child)))
+            branches.append(exp.select(*chosen).from_(self.from_(child), copy=False))
         return _all_of(branches)
 
     def _concat(self, node: Concat) -> exp.Query:
         names = outgoing(node)
-        return _all_of([exp.select(*plain(names)).from_(self.from_(child)) for child in node.inputs])
+        return _all_of(
+            [exp.select(*plain(names)).from_(self.from_(child), copy=False) for child in node.inputs]
+        )
 
     def _generate(self, node: Generate) -> exp.Select:
         if self.dialect == "duckdb":
             return self._unnested(node)
-        select = exp.select(*plain(outgoing(node))).from_(self.from_(node.child))
+        select = exp.select(*plain(outgoing(node))).from_(self.from_(node.child), copy=False)
         view = exp.Lateral(
             this=exp.Posexplode(this=node.generator.this.copy()),
             view=True,
@@ -224,17 +228,17 @@ class Renderer:
         given = [name for name in outgoing(node) if name not in (*node.outputs, node.ordinal)]
         return exp.select(
             *plain(given), aliased(values, node.outputs[-1]), aliased(places, node.ordinal)
-        ).from_(self.from_(node.child))
+        ).from_(self.from_(node.child), copy=False)
 
     def _window(self, node: Window) -> exp.Select:
         calls = [aliased(_tie_broken(call, node.child.key), name) for name, call in node.functions]
         given = [name for name in outgoing(node) if name not in dict(node.functions)]
-        return exp.select(*plain(given), *calls).from_(self.from_(node.child))
+        return exp.select(*plain(given), *calls).from_(self.from_(node.child), copy=False)
 
     def _top_k(self, node: TopK) -> exp.Select:
         order = [*(item.copy() for item in node.order), *tie_breakers(node.order, node.key)]
-        select = self._over(node, node.child).order_by(*order).limit(node.limit)
-        return select.offset(node.offset) if node.offset else select
+        select = self._over(node, node.child).order_by(*order, copy=False).limit(node.limit, copy=False)
+        return select.offset(node.offset, copy=False) if node.offset else select
 
     def _opaque(self, node: Opaque) -> exp.Select:
         read = exp.Subquery(this=node.sql.copy(), alias=exp.TableAlias(this=exp.to_identifier("_t")))
@@ -243,15 +247,15 @@ class Renderer:
             partition_by=plain(node.names),
             order=exp.Order(expressions=[exp.Ordered(this=exp.Literal.number(1))]),
         )
-        select = exp.select(*plain(node.names), aliased(call, node.copy)).from_(read)
+        select = exp.select(*plain(node.names), aliased(call, node.copy)).from_(read, copy=False)
         for number, child in enumerate(node.inputs):
-            select = select.with_(f"_hw_input_{number}", self.select(child))
+            select = select.with_(f"_hw_input_{number}", self.select(child), copy=False)
         return select
 
     def _signed(self, node: Signed) -> exp.Select:
         chosen = [name for name in outgoing(node) if name != WEIGHT]
         sign = exp.cast(exp.Literal.number(node.sign), "int")
-        return exp.select(*plain(chosen), aliased(sign, WEIGHT)).from_(self.from_(node.child))
+        return exp.select(*plain(chosen), aliased(sign, WEIGHT)).from_(self.from_(node.child), copy=False)
 
     def _side(self, node: Side) -> exp.Select:
         kind = exp.GT if node.came else exp.LT
@@ -261,8 +265,8 @@ class Renderer:
         names = [name for name in outgoing(node) if name != WEIGHT]
         total = exp.Sum(this=column(WEIGHT))
         select = exp.select(*plain(names), aliased(exp.cast(total, "int"), WEIGHT))
-        select = select.from_(self.from_(node.child)).group_by(*plain(names))
-        return select.having(exp.NEQ(this=total.copy(), expression=exp.Literal.number(0)))
+        select = select.from_(self.from_(node.child), copy=False).group_by(*plain(names), copy=False)
+        return select.having(exp.NEQ(this=total.copy(), expression=exp.Literal.number(0)), copy=False)
 
 
 def outgoing(relation: Relation) -> tuple[str, ...]:
