@@ -241,4 +241,12 @@ def provenance_of(row: Sequence[Any]) -> Provenance:
 
 
 def _positions(given: Sequence[Mapping[str, Any]]) -> tuple[SourcePosition, ...]:
-    return tuple(SourcePosition(each["table_id"], each["name"], each["snapshot_id"]) for each in given)
+    return tuple(
+        SourcePosition(
+            each["table_id"],
+            each["name"],
+            each["snapshot_id"],
+            tuple((name, kind) for name, kind in each.get("columns", ())),
+        )
+        for each in given
+    )
