@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from headwater.algebra.building.places import NoRuleError, nearest
-from headwater.algebra.building.resolving import Resolver
+from headwater.algebra.building.resolving import Resolver, rebuilt
 from headwater.algebra.building.scopes import AmbiguousError, Visible
 
 if TYPE_CHECKING:
@@ -57,26 +57,23 @@ def output_name(item: exp.Expr) -> str:
         return output_name(item.this)
     if isinstance(item, exp.Cast) and not isinstance(item.this, exp.Literal):
         return output_name(item.this)
-    return _text(item.copy()).sql(dialect="spark", normalize_functions="lower", comments=False)
+    return _text(item).sql(dialect="spark", normalize_functions="lower", comments=False)
 
 
 def _text(item: exp.Expr) -> exp.Expr:
     """The expression as Spark would write it: operators in parentheses, texts without quotes."""
 
-    def written(node: exp.Expr) -> exp.Expr:
-        if isinstance(node, exp.Literal) and node.is_string:
-            return exp.Var(this=node.name)
-        if isinstance(node, exp.Count) and isinstance(node.this, exp.Star):
-            return exp.Count(this=exp.Literal.number(1))
-        operator = isinstance(node, (exp.Binary, exp.Not, exp.In)) and not isinstance(
-            node, (exp.Func, exp.Like, exp.ILike, exp.RegexpLike, exp.Dot)
-        )
-        if operator and not isinstance(node.parent, exp.Paren) and "shown" not in node.meta:
-            node.meta["shown"] = True
-            return exp.Paren(this=node)
-        return node
-
-    return item.transform(written)
+    if isinstance(item, exp.Literal):
+        return exp.Var(this=item.name)
+    if isinstance(item, exp.Count) and isinstance(item.this, exp.Star):
+        return exp.Count(this=exp.Literal.number(1))
+    if isinstance(item, exp.Query):
+        return item.copy()
+    written = rebuilt(item, _text)
+    operator = isinstance(item, (exp.Binary, exp.Not, exp.In)) and not isinstance(
+        item, (exp.Func, exp.Like, exp.ILike, exp.RegexpLike, exp.Dot)
+    )
+    return exp.Paren(this=written) if operator and not isinstance(item.parent, exp.Paren) else written
 
 
 def _star(block: Block, item: exp.Expr, star: exp.Star) -> list[Output]:
