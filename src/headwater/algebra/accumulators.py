@@ -170,12 +170,25 @@ def _case(condition: exp.Expr, value: exp.Expr, otherwise: exp.Expr | None = Non
     return case if otherwise is None else case.else_(otherwise)
 
 
-def states_of(accumulators: Mapping[str, Accumulator]) -> tuple[State, ...]:
-    """All states that some aggregates need, each once, the number of rows first."""
+def states_of(accumulators: Mapping[str, Accumulator]) -> tuple[tuple[State, ...], dict[str, exp.Expr]]:
+    """All states that some aggregates need, the number of rows first, and the aggregates' values over them.
+
+    Aggregates of the same values share what they have in common: a sum and an average need one sum.
+    """
     found = {ROWS: rows_state()}
-    for each in accumulators.values():
-        found.update((state.name, state) for state in each.states)
-    return tuple(found.values())
+    same: dict[str, str] = {}
+    values: dict[str, exp.Expr] = {}
+    for name, each in accumulators.items():
+        renamed: dict[str, str] = {}
+        for state in each.states:
+            renamed[state.name] = same.setdefault(state.initial.sql(), state.name)
+            found.setdefault(renamed[state.name], state)
+        values[name] = each.value.copy().transform(_renamed, renamed)
+    return tuple(found.values()), values
+
+
+def _renamed(node: exp.Expr, names: Mapping[str, str]) -> exp.Expr:
+    return column(names[node.name]) if isinstance(node, exp.Column) and node.name in names else node
 
 
 def initial(states: tuple[State, ...]) -> tuple[Named, ...]:

@@ -397,6 +397,12 @@ class Opaque(Relation):
         return replace(self, inputs=children)
 
 
+def opaque_over(relation: Relation, names: tuple[str, ...], reason: str) -> Opaque:
+    """The rows of a relation as something that has no rule."""
+    chosen = exp.select(*(column(name) for name in names)).from_(exp.to_identifier("_hw_input_0"))
+    return Opaque((relation,), chosen, names, "_hw_copy", reason)
+
+
 @dataclass(frozen=True)
 class Concat(Relation):
     """Rows of several relations with the same columns and the same key, as in the terms of a delta."""

@@ -312,8 +312,7 @@ class _Cutter:
         extrema = tuple(each for each in most.values() if each is not None)
         kept_up = len(extrema) == len(most)
         if kept_up:
-            states = states_of(sums)
-            values = {name: each.value for name, each in sums.items()}
+            states, values = states_of(sums)
             values |= {name: column(each.name) for name, each in most.items() if each is not None}
             highest = tuple((each.name, each.initial) for each in extrema)
             base = Aggregate(node.child, node.groups, (*initial(states), *highest))

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal
 
+from pyspark.sql import DataFrame
+
 from headwater.algebra.building import build_query
 from headwater.algebra.changes import changes, regrouped
-from headwater.algebra.relations import Filter, Query, Relation, Scan, column
+from headwater.algebra.relations import Filter, Query, Relation, Scan, column, opaque_over
 from headwater.algebra.stages import SHOWN, Program, compile_query
-from headwater.errors import UnsupportedError
-from headwater.lake.catalog import CatalogState
+from headwater.errors import InvalidInputError, NotFoundError, UnsupportedError
+from headwater.lake.catalog import CatalogState, table_name
 from headwater.refresh.binding import Describer, Statement, statement
+from headwater.refresh.functions import load_function
 from headwater.refresh.model import Definition, StreamTable
-from headwater.refresh.sources import Source, Sources
+from headwater.refresh.sources import Source, Sources, shown
 from headwater.spark.connector import LakeSpark
+from headwater.spark.types import spark_field
+
+#: What the rows that a Python function makes are read as.
+FUNCTION = "@function"
 
 
 @dataclass(frozen=True)
@@ -48,6 +55,8 @@ class Compiled:
     query: Query
     program: Program
     sources: Mapping[str, Source]
+    #: Makes the rows of stream tables that are defined by Python, from the sources' rows by their names.
+    function: Callable[[Mapping[str, DataFrame]], DataFrame] | None = None
     _prepared: dict[Situation, Prepared | None] = field(default_factory=dict, compare=False)
 
     def prepared(self, situation: Situation, moments: Mapping[str, str]) -> Prepared | None:
@@ -75,6 +84,8 @@ class Compiled:
     @cached_property
     def used_columns(self) -> Mapping[str, frozenset[str]]:
         """The stored columns that are read of each source."""
+        if self.function is not None:
+            return {n: frozenset(c.name for c in s.table.columns) for n, s in self.sources.items()}
         used: dict[str, set[str]] = {name: set() for name in self.sources}
         for stage in self.program.stages:
             for node in stage.relation.walk():
@@ -96,11 +107,60 @@ def compile_definition(
 ) -> Compiled:
     """Everything a refresh needs to know about a definition."""
     sources = Sources(state, streams)
+    if definition.function is not None:
+        return _compile_function(session, definition, definition.function, sources)
     query = read_query(definition, sources)
     query = replace(query, relation=_over_storage(query.relation, sources.found))
     program = compile_query(query, Describer(session, sources.found))
     read = {name for stage in program.stages for name in stage.inputs}
     return Compiled(query, program, {n: s for n, s in sources.found.items() if n in read})
+
+
+def _compile_function(session: LakeSpark, definition: Definition, path: str, sources: Sources) -> Compiled:
+    """A stream table whose rows a Python function makes: computed anew, and compared with what is stored."""
+    function = load_function(path)
+    names: dict[str, str] = {}
+    for parameter, table in definition.inputs.items():
+        found = sources.table(tuple(table_name(table)))
+        if found is None or found.name not in sources.found:
+            raise NotFoundError(
+                f"{definition.name} reads {table}, which is no table of the lake.",
+                hint="Functions are given tables and stream tables; a view can be a stream table of its own.",
+                table=table,
+            )
+        names[parameter] = found.name
+
+    def call(frames: Mapping[str, DataFrame]) -> DataFrame:
+        made = function(**{parameter: frames[name] for parameter, name in names.items()})
+        if not isinstance(made, DataFrame):
+            raise InvalidInputError(f"{path} returned {type(made).__name__}, not a DataFrame.", function=path)
+        return made
+
+    empty = {
+        name: session.jvm.empty(session.spark, [*map(spark_field, shown(source))])
+        for name, source in sources.found.items()
+    }
+    columns = call(empty).schema.fields
+    _check_columns(definition, [field.name for field in columns])
+    outputs = tuple(field.name for field in columns)
+    scan = Scan(FUNCTION, tuple((name, name) for name in outputs), ())
+    reason = f"the rows are made by the Python function {path}"
+    relation = opaque_over(scan, outputs, reason)
+    query = Query(relation, tuple((name, name) for name in outputs), tuple(sources.found))
+    types = {FUNCTION: {field.name: field.dataType.simpleString() for field in columns}}
+    program = compile_query(query, lambda r, stages: Describer(session, {})(r, {**types, **stages}))
+    return Compiled(query, program, dict(sources.found), call)
+
+
+def _check_columns(definition: Definition, names: Sequence[str]) -> None:
+    lowered = [name.lower() for name in names]
+    twice = sorted({name for name in lowered if lowered.count(name) > 1})
+    if twice:
+        raise InvalidInputError(
+            f"{definition.name} would have two columns called {twice[0]!r}.",
+            hint="Give one of them another name with alias() or withColumnRenamed().",
+            column=twice[0],
+        )
 
 
 def _over_storage(relation: Relation, sources: Mapping[str, Source]) -> Relation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.errors import SnapshotError
@@ -22,7 +22,7 @@ class Decision:
     action: Action
     code: str
     reason: str
-    prediction: Prediction = Prediction()
+    prediction: Prediction = field(default_factory=Prediction)
 
     @property
     def full(self) -> bool:

@@ -11,13 +11,14 @@ from pyspark.sql import functions as F
 
 from headwater.algebra.changes import PLACE
 from headwater.algebra.relations import ROW_ID, WEIGHT, Scan
+from headwater.algebra.stages import SHOWN
 from headwater.lake.model import Table
 from headwater.lake.reading.scan import ScanPlan
 from headwater.lake.writing.transaction import Transaction
-from headwater.refresh.compiling import Compiled
+from headwater.refresh.compiling import FUNCTION, Compiled
 from headwater.refresh.deltas import Delta, table_delta
 from headwater.refresh.model import Frontier, StreamTable
-from headwater.refresh.sources import Source
+from headwater.refresh.sources import Source, shown
 from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
 from headwater.spark.reading.native import FILE, POSITION
@@ -169,6 +170,8 @@ class Inputs:
 
     def frame(self, scan: Scan) -> DataFrame:
         """The rows a scan reads."""
+        if scan.source == FUNCTION and self.compiled.function is not None:
+            return self.compiled.function({name: self._shown(name) for name in self.compiled.sources})
         if scan.version == "delta":
             return self.deltas[scan.source].data(self.wave.session)
         if scan.source in self.tables:
@@ -183,6 +186,14 @@ class Inputs:
             return self.wave.made[source.table.id]
         now = self.wave.frame(source.table, self.wave.snapshot_id, used, self.reading)
         return self.wave.after(source.table, now.drop(ROW_ID))
+
+    def _shown(self, name: str) -> DataFrame:
+        """A source's rows as they are now, as queries see them."""
+        source = self.compiled.sources[name]
+        rows = self.frame(Scan(name, (), ()))
+        if any(column.name == SHOWN for column in source.table.columns):
+            rows = rows.where(F.col(SHOWN))
+        return rows.select(*(name_sql(column.name) for column in shown(source)))
 
     def _stage(self, scan: Scan) -> DataFrame:
         table = self.tables[scan.source]

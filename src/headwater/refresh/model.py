@@ -172,7 +172,7 @@ class RefreshResult:
     data_snapshot_id: int | None = None
     seconds: float = 0.0
     stages: tuple[StageReport, ...] = ()
-    prediction: Prediction = Prediction()
+    prediction: Prediction = field(default_factory=Prediction)
     refresh_id: str = ""
     wave_id: str = ""
     started_at: datetime | None = None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headwater.algebra.building import Found
 from headwater.algebra.views import check_query, spark_from_duckdb
 from headwater.lake.catalog import CatalogState, key
-from headwater.lake.model import Table, View
+from headwater.lake.model import Column, Table, View
 from headwater.refresh.model import STORAGE_SCHEMA, StreamTable
 from headwater.spark.literals import name_sql
 from headwater.spark.sql.names import lake_name
@@ -23,6 +23,14 @@ class Source:
     name: str
     table: Table
     stream: StreamTable | None = None
+
+
+def shown(source: Source) -> list[Column]:
+    """The columns of a source that queries see."""
+    if source.stream is None:
+        return list(source.table.columns)
+    names = dict(source.stream.columns)
+    return [column for column in source.table.columns if column.name in names]
 
 
 class Sources:
@@ -40,9 +48,7 @@ class Sources:
             return None
         stream = self._streams.get(key(name))
         if stream is not None:
-            table = self.state.table(stream.storage.table)
-            shown = [column for column in table.columns if column.name in dict(stream.columns)]
-            source = Source(str(stream.name), table, stream)
+            source = Source(str(stream.name), self.state.table(stream.storage.table), stream)
         else:
             view = self.state.find_view(name)
             if view is not None:
@@ -50,9 +56,11 @@ class Sources:
             found = self.state.find_table(name)
             if found is None:
                 return None
-            shown, source = list(found.columns), Source(str(found.name), found)
+            source = Source(str(found.name), found)
         self.found[source.name] = source
-        return Found(source.name, columns=tuple((c.name, spark_type(c).simpleString()) for c in shown))
+        return Found(
+            source.name, columns=tuple((c.name, spark_type(c).simpleString()) for c in shown(source))
+        )
 
     def names(self) -> Sequence[str]:
         """All names there are."""

@@ -250,7 +250,7 @@ class Storing:
         return InvariantError(
             f"The refresh of {self.stream} was stopped: {what}",
             detail=f"{why} (stage {self.stage.source}, computed by {self.stage.strategy})",
-            hint="Nothing was changed. `headwater refresh --full` computes it anew; `headwater verify` compares.",
+            hint="Nothing was changed. `headwater refresh --full` computes it anew.",
             stream_table=self.stream,
             stage=self.stage.source,
         )

@@ -34,6 +34,7 @@ from headwater.refresh.provenance import Provenance
 from headwater.refresh.sources import Sources
 from headwater.refresh.status import StreamStatus, status_of
 from headwater.refresh.store import StreamStore, new_stream_id
+from headwater.refresh.verifying import verify
 from headwater.refresh.viewing import view_text
 from headwater.refresh.wave import THIS_COMMIT, Wave, author, frontier_of
 from headwater.spark.connector import LakeSpark
@@ -102,8 +103,6 @@ class Streams:
 
     def verify(self, name: TableName | str, *, limit: int = 10) -> VerifyResult:
         """Let DuckDB compute the query at the same snapshot, and compare."""
-        from headwater.refresh.verifying import verify
-
         return verify(self.lake, self.store, self.get(name), limit=limit)
 
     def status(self) -> list[StreamStatus]:
