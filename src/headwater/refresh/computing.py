@@ -112,7 +112,7 @@ class Computation:
             self.inputs.find_changes()
             if not self.inputs.deltas and not self.time_moved:
                 return None
-        rows_in = sum(delta.count or 0 for delta in self.inputs.deltas.values())
+        rows_in = self.inputs.changed_rows
         reports = [
             report
             for stage in self.compiled.program.stages

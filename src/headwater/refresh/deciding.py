@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 from headwater.errors import SnapshotError
 from headwater.lake.catalog import CatalogState
 from headwater.refresh.compiling import Compiled
+from headwater.refresh.costing import predict
 from headwater.refresh.model import Action, Mode, Prediction, StreamTable
 
 if TYPE_CHECKING:
     from headwater.refresh.computing import Computation
     from headwater.refresh.store import StreamStore
+
+
+#: Everything is computed anew if following changes is expected to take so many times as long.
+GAIN = 1.2
+#: And, before anything is known, if more than this share of a source of some size changed.
+MOST, MANY = 0.5, 10_000
 
 
 @dataclass(frozen=True)
@@ -67,4 +74,43 @@ def decide(
             "not_incremental",
             "It cannot follow changes: " + "; ".join(compiled.program.reasons) + ".",
         )
-    return Decision(Action.INCREMENTAL, "incremental", "Its inputs' changes are all that was computed.")
+    if not computation.inputs.deltas and not computation.time_moved:
+        return Decision(Action.INCREMENTAL, "no_changes", "Nothing it reads has changed.")
+    rows = computation.inputs.changed_rows
+    prediction = predict(store, stream, rows)
+    if mode is Mode.AUTO:
+        chosen = _cheaper(prediction, rows) or _mostly_changed(prediction, computation)
+        if chosen is not None:
+            return chosen
+    return Decision(
+        Action.INCREMENTAL, "incremental", "Its inputs' changes are all that was computed.", prediction
+    )
+
+
+def _cheaper(prediction: Prediction, rows: int) -> Decision | None:
+    """Everything anew, where that is expected to be clearly faster."""
+    slow, full = prediction.incremental, prediction.full
+    if slow is None or full is None or slow <= GAIN * full:
+        return None
+    return Decision(
+        Action.FULL,
+        "cheaper",
+        f"Following {rows} changed rows is expected to take {slow:.2f} s, computing it anew {full:.2f} s.",
+        prediction,
+    )
+
+
+def _mostly_changed(prediction: Prediction, computation: Computation) -> Decision | None:
+    """Everything anew, where most of an input changed and nothing like it was seen before."""
+    if prediction.incremental is not None:
+        return None
+    for name, delta in computation.inputs.deltas.items():
+        rows = computation.inputs.rows_of(name)
+        if delta.expected > MOST * max(rows, MANY):
+            return Decision(
+                Action.FULL,
+                "mostly_changed",
+                f"{delta.expected} of the {rows} rows of {name} changed.",
+                prediction,
+            )
+    return None

@@ -38,6 +38,8 @@ class Delta:
     frame: DataFrame | None = None
     #: Whether every row came, as far as that is known.
     only_came: bool = False
+    #: How many rows there are at most, if they are with Spark.
+    at_most: int = 0
 
     @property
     def empty(self) -> bool:
@@ -48,6 +50,11 @@ class Delta:
     def count(self) -> int | None:
         """How many rows, if they are here."""
         return None if self.rows is None else self.rows.num_rows
+
+    @property
+    def expected(self) -> int:
+        """How many rows there are, or at most."""
+        return self.at_most if self.rows is None else self.rows.num_rows
 
     def data(self, session: LakeSpark) -> DataFrame:
         """The rows as a DataFrame."""
@@ -68,7 +75,8 @@ def table_delta(
     columns = [column for column in plan.table.columns if column.name in used]
     schema = spark_schema(columns).add(ROW_ID, st.LongType()).add(WEIGHT, st.IntegerType())
     if plan.rows_at_most > FOR_THE_DRIVER:
-        return Delta(schema, frame=_by_spark(session, table, columns, since, until)), plan
+        frame = _by_spark(session, table, columns, since, until)
+        return Delta(schema, frame=frame, at_most=plan.rows_at_most), plan
     found = read_changes(plan, lake.store, lake.db, net=True, replan=True)
     kinds = found.column("_change_type")
     came = pc.is_in(kinds, pa.array(_CAME, kinds.type))

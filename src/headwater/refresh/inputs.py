@@ -161,12 +161,21 @@ class Inputs:
         names = [name_sql(c.name) for c in source.table.columns if c.name in used] + [WEIGHT]
         session = self.wave.session
         both = committed.data(session).select(*names).unionAll(moved.data(session).select(*names))
-        return Delta(both.schema, frame=both)
+        return Delta(both.schema, frame=both, at_most=committed.expected + moved.expected)
 
     @property
     def changed(self) -> frozenset[str]:
         """The sources and stages that changed."""
         return frozenset(self.deltas)
+
+    def rows_of(self, name: str) -> int:
+        """How many rows a source has, by the catalog's own figures."""
+        return self.wave.session.live_rows(self.wave.tx, self.compiled.sources[name].table.name)
+
+    @property
+    def changed_rows(self) -> int:
+        """How many rows of the sources changed, at most."""
+        return sum(self.deltas[name].expected for name in self.compiled.sources if name in self.deltas)
 
     def frame(self, scan: Scan) -> DataFrame:
         """The rows a scan reads."""

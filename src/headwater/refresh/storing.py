@@ -206,7 +206,8 @@ class Storing:
             inserted = session.writer.write(tx, self.table, kept.where(now).select(*own))
             went = gone.select(*own, F.lit(-1).cast("int").alias(WEIGHT))
         came = kept.where(now).select(*own, F.lit(1).cast("int").alias(WEIGHT))
-        return Stored(Delta(self._schema, frame=came.unionAll(went)), inserted, found.count)
+        moved = Delta(self._schema, frame=came.unionAll(went), at_most=inserted + found.count)
+        return Stored(moved, inserted, found.count)
 
     def _conditions(self, shape: str) -> tuple[SparkColumn, SparkColumn]:
         if shape == "paired":

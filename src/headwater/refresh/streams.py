@@ -181,7 +181,7 @@ class Streams:
         *,
         query: str | None = None,
         mode: Mode | None = None,
-        schedule: str | None | _Unchanged = UNCHANGED,
+        schedule: str | _Unchanged | None = UNCHANGED,
         options: Mapping[str, str] | None = None,
         status: Status | None = None,
     ) -> RefreshResult | None:

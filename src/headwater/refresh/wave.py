@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
+from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from headwater._version import __version__
 from headwater.errors import ConflictError, HeadwaterError, SnapshotError, StreamTableError
@@ -38,6 +39,8 @@ from headwater.spark.types import spark_type
 THIS_COMMIT = -1
 #: So many refreshes may fail in a row before a stream table is suspended, unless its options say otherwise.
 MAX_FAILURES = 5
+#: How often a wave is tried when what it needs does not answer.
+TRIES = 3
 
 
 @dataclass
@@ -51,6 +54,7 @@ class Wave:
     streams: Sequence[StreamTable]
     full: bool = False
     wave_id: str = field(default_factory=lambda: uuid4().hex)
+    _tries: int = 0
 
     def run(self, wanted: Sequence[str]) -> list[RefreshResult]:
         """Refresh stream tables, by id, after all that they read."""
@@ -130,9 +134,17 @@ class Wave:
             held[:] = [tx]
             return self._attempt(session, tx, due, wanted)
 
-        results = self.lake.run(attempt)
-        written = any(result.rows_inserted or result.rows_deleted for result in results.values())
-        snapshot = held[0].snapshot_id if written else None
+        def run() -> dict[str, RefreshResult]:
+            self._tries += 1
+            return self.lake.run(attempt)
+
+        results: dict[str, RefreshResult] = Retrying(
+            retry=retry_if_exception(_may_pass),
+            wait=wait_random_exponential(multiplier=0.2, max=5),
+            stop=stop_after_attempt(TRIES),
+            reraise=True,
+        )(run)
+        snapshot = held[0].snapshot_id if any(map(_wrote, results.values())) else None
         return {
             identity: replace(result, snapshot_id=snapshot) if result.snapshot_id == THIS_COMMIT else result
             for identity, result in results.items()
@@ -167,10 +179,18 @@ class Wave:
                         result, frontier = self._one(state, stream, moment, full=full)
                 except ConflictError:
                     raise  # somebody else was in the way: all from the start, on the new state
-                except (HeadwaterError, PySparkException, Py4JError) as error:
+                except HeadwaterError as error:
+                    if _may_pass(error) and self._tries < TRIES:
+                        raise
+                    broken_by: Exception | None = error
+                except (PySparkException, Py4JError) as error:
+                    broken_by = error
+                else:
+                    broken_by = None
+                if broken_by is not None:
                     state.moved = known
                     failed[stream.id] = str(stream.name)
-                    results[stream.id] = self._failed(stream, error, time.monotonic() - began)
+                    results[stream.id] = self._failed(stream, broken_by, time.monotonic() - began)
                     continue
                 results[stream.id] = result = replace(result, seconds=time.monotonic() - began)
                 done.append(Refreshed(stream.id, frontier, result, stream.frontier))
@@ -233,7 +253,7 @@ class Wave:
         )
 
     def _say(self, tx: Transaction, results: Mapping[str, RefreshResult]) -> None:
-        done = [result for result in results.values() if result.rows_inserted or result.rows_deleted]
+        done = [result for result in results.values() if _wrote(result)]
         if not done:
             return
         identity = done[0].refresh_id if len(done) == 1 else self.wave_id
@@ -256,6 +276,16 @@ class Wave:
                 }
             ),
         )
+
+
+def _wrote(result: RefreshResult) -> bool:
+    """Whether a refresh changed anything that is stored, be it unseen by users."""
+    return any(stage.rows_inserted or stage.rows_deleted for stage in result.stages)
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether trying again can help: a catalog or a store that does not answer may answer soon."""
+    return isinstance(error, HeadwaterError) and error.retryable and not isinstance(error, ConflictError)
 
 
 def author(name: str, refresh_id: str) -> str:
