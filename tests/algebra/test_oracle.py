@@ -188,6 +188,26 @@ def test_tables_are_replaced_and_names_of_with_are_not(given: str, wanted: str) 
     assert to_duckdb(given, tables) == wanted
 
 
+@pytest.mark.parametrize(
+    ("query", "rows"),
+    [
+        ("SELECT a.t.x, b.t.x FROM a.t JOIN b.t ON a.t.id = b.t.id", [(20, 200)]),
+        ("SELECT id FROM a.t WHERE NOT EXISTS (SELECT 1 FROM b.t WHERE b.t.id = a.t.id)", [(1,)]),
+        ("SELECT t.id FROM a.t WHERE t.id IN (SELECT t.id FROM b.t WHERE t.x = 200)", [(2,)]),
+        ("SELECT t.x FROM a.t AS u JOIN b.t ON u.id = b.t.id", [(200,)]),
+        ("SELECT A.T.* FROM a.t JOIN b.t AS t ON a.t.id = t.id", [(2, 20)]),
+    ],
+)
+def test_tables_of_one_name_in_two_schemas_are_told_apart(query: str, rows: list[Any]) -> None:
+    with duckdb.connect() as con:
+        con.execute(
+            "CREATE SCHEMA a; CREATE TABLE a.t AS FROM (VALUES (1, 10), (2, 20)) v(id, x);"
+            "CREATE SCHEMA b; CREATE TABLE b.t AS FROM (VALUES (2, 200), (3, 300)) v(id, x)"
+        )
+        text = to_duckdb(query, lambda parts: f"(SELECT * FROM {'.'.join(parts)})")
+        assert con.execute(text).fetchall() == rows
+
+
 def test_the_text_of_a_view_is_duckdbs_already() -> None:
     text = "SELECT a / 2, dayofweek(b) FROM {DUCKLAKE_CATALOG}.s.t WHERE c = current_date"
 

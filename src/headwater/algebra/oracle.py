@@ -71,27 +71,66 @@ def _generated(tree: exp.Expr) -> str:
 
 
 def _put_tables(tree: exp.Expr, tables: Tables) -> None:
-    """Replace tables, not names of WITH clauses. Columns keep only the last part of what qualifies them."""
-    for table in list(tree.find_all(exp.Table)):
-        if not isinstance(table.this, exp.Identifier):
-            continue
-        parts = tuple(part.name for part in table.parts)
-        if len(parts) == 1 and names_query(table):
-            continue
-        text = tables(parts)
+    """Replace tables, not names of WITH clauses. What replaces one has no schema to qualify columns by."""
+    found = [
+        table
+        for table in tree.find_all(exp.Table)
+        if isinstance(table.this, exp.Identifier) and not (len(table.parts) == 1 and names_query(table))
+    ]
+    _tell_apart(tree, found)
+    for table in found:
+        text = tables(tuple(part.name for part in table.parts))
         if text is None:
             continue
         made = sqlglot.parse_one(f"SELECT * FROM {text}", read="duckdb").args["from_"].this
         alias = table.args.get("alias")
         if alias is None:
-            alias = exp.TableAlias(this=exp.to_identifier(parts[-1], quoted=table.this.quoted))
+            alias = exp.TableAlias(this=exp.to_identifier(table.name, quoted=table.this.quoted))
         made.set("alias", alias.copy())
-        for kept in ("joins", "laterals", "pivots", "sample"):
+        for kept in ("joins", "laterals", "pivots"):
             made.set(kept, table.args.get(kept))
         table.replace(made)
     for column in tree.find_all(exp.Column):
         column.set("db", None)
         column.set("catalog", None)
+
+
+def _tell_apart(tree: exp.Expr, tables: list[exp.Table]) -> None:
+    """Tables of one name in several schemas get aliases of their own, and the columns that speak of them."""
+    called: dict[str, set[str]] = {}
+    for table in tables:
+        called.setdefault(table.alias_or_name.lower(), set()).add(
+            f" {table.alias}" if table.alias else _full(table)
+        )
+    doubled = [table for table in tables if not table.alias and len(called[table.name.lower()]) > 1]
+    # An alias is nearer than the name of a table beside it.
+    aliased = [table for table in tables if table.alias and len(called[table.alias.lower()]) > 1]
+    for column in tree.find_all(exp.Column):
+        schema = column.args.get("db")
+        same = [t for t in (*aliased, *doubled) if t.alias_or_name.lower() == column.table.lower()]
+        if schema is not None:
+            wanted = f".{schema.name}.{column.table}".lower()
+            same = [table for table in same if not table.alias and f".{_full(table)}".endswith(wanted)]
+        meant = _nearest(column, same)
+        if meant is not None and not meant.alias:
+            column.set("table", exp.to_identifier(_full(meant), quoted=True))
+    for table in doubled:
+        table.set("alias", exp.TableAlias(this=exp.to_identifier(_full(table), quoted=True)))
+
+
+def _full(table: exp.Table) -> str:
+    return ".".join(part.name.lower() for part in table.parts)
+
+
+def _nearest(column: exp.Expr, tables: list[exp.Table]) -> exp.Table | None:
+    """The table that is read by the innermost query around a column."""
+    select = column.find_ancestor(exp.Select)
+    while select is not None:
+        for table in tables:
+            if table.find_ancestor(exp.Select) is select:
+                return table
+        select = select.find_ancestor(exp.Select)
+    return None
 
 
 def names_query(table: exp.Table) -> bool:
