@@ -43,6 +43,37 @@ def test_the_guide_to_spark_prints_what_it_says(tmp_path: Path) -> None:
     assert run.stderr == ""
 
 
+def test_the_guide_to_stream_tables_prints_what_it_says(tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    (folder / "streams" / "sales").mkdir(parents=True)
+    code = blocks("docs/stream-tables.md", "python")[0]
+    run = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == blocks("docs/stream-tables.md", "text")[0]
+    assert run.stderr == ""
+    (folder / "streams" / "sales" / "mean.sql").write_text(blocks("docs/stream-tables.md", "sql")[1])
+    for shown in blocks("docs/stream-tables.md", "console"):
+        command, _, printed = shown.removeprefix("$ headwater ").partition("\n")
+        assert output_of(folder, *command.split()) == printed
+
+
+def output_of(folder: Path, *arguments: str) -> str:
+    headwater_command = str(Path(sys.executable).with_name("headwater"))
+    return subprocess.run(
+        [headwater_command, *arguments], cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_the_guide_to_stream_tables_names_only_options_that_exist() -> None:
+    from headwater.refresh.options import NAMES
+
+    table = (ROOT / "docs/stream-tables.md").read_text().split("| option |")[1].split("##")[0]
+    first = ["".join(row.split("|")[1:2]) for row in table.splitlines()]
+    named = [name for cell in first for name in re.findall(r"`([a-z_]+)`", cell)]
+    assert named
+    assert set(named) <= set(NAMES)
+
+
 def test_the_guide_to_the_lake_runs(tmp_path: Path) -> None:
     _, transaction, reading = blocks("docs/lake.md", "python")
     rows = pa.table({"id": [1, 2], "price": ["150.00", "-1.00"], "tags": [["new"], []]})
