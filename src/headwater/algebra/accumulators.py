@@ -29,6 +29,8 @@ class State:
     initial: exp.Expr
     #: The aggregate over a delta that has to be added to it.
     change: exp.Expr
+    #: The state that counts its values: where there are none it is NULL, as a sum of nothing is.
+    counted_by: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def extremum(name: str, call: exp.Expr) -> Extremum | None:
         signed = kind(this=column(WEIGHT), expression=exp.Literal.number(0))
         return type(call)(this=_case(exp.and_(*_given(condition), signed), call.this.copy()))
 
-    return Extremum(f"{name}_most", given.copy(), isinstance(call, exp.Max), over(exp.GT), over(exp.LT))
+    return Extremum(f"_hw_{name}_most", given.copy(), isinstance(call, exp.Max), over(exp.GT), over(exp.LT))
 
 
 def rows_state() -> State:
@@ -115,8 +117,8 @@ def _count(name: str, call: exp.Count, condition: exp.Expr | None) -> Accumulato
 def _counted(name: str, condition: exp.Expr) -> Accumulator:
     """How many rows meet a condition."""
     state = State(
-        f"{name}_count",
-        exp.CountIf(this=condition.copy()),
+        f"_hw_{name}_count",
+        exp.Count(this=_case(condition, exp.Literal.number(1)), big_int=True),
         exp.Sum(this=_case(condition, column(WEIGHT), exp.Literal.number(0))),
     )
     return Accumulator((state,), column(state.name))
@@ -139,9 +141,10 @@ def _sum(
     count = _counted(name, exp.Not(this=exp.Is(this=value.copy(), expression=exp.null())))
     going = exp.LT(this=column(WEIGHT), expression=exp.Literal.number(0))
     total = State(
-        f"{name}_sum",
+        f"_hw_{name}_sum",
         exp.Sum(this=value.copy()),
         exp.Sum(this=_case(going, exp.Neg(this=exp.paren(value.copy())), value.copy())),
+        counted_by=count.states[0].name,
     )
     rows, added = count.value, column(total.name)
     if not averaged:

@@ -36,7 +36,7 @@ from headwater.algebra.rules.delta import delta
 from headwater.algebra.stages import First, Stage, Stored
 
 #: Prefix of a stored row's columns as they were.
-OLD = "_old_"
+OLD = "_hw_old_"
 #: Whether the row exists now, and whether it was stored before.
 IS, WAS = "_hw_is", "_hw_was"
 #: Where a stored row is: the number of a file, a position in it, the row's id. Its reader gives them.
@@ -137,10 +137,10 @@ def _added(stage: Stage, moved: Relation) -> Relation:
     joined = Join("left", sums, stored, on, small="right" if not stage.groups else None)
     added: list[Named] = [(name, column(name)) for name in stage.groups]
     for state in stage.states:
-        zero = exp.Literal.number(0)
-        before = exp.Coalesce(this=column(OLD + state.name), expressions=[zero])
-        more = exp.Coalesce(this=column(f"_hw_d_{state.name}"), expressions=[zero.copy()])
-        total = exp.Add(this=before, expression=more)
+        total = _total(state.name)
+        if state.counted_by is not None:
+            none = exp.EQ(this=_total(state.counted_by), expression=exp.Literal.number(0))
+            total = exp.Case().when(none, exp.null()).else_(total)
         added.append((state.name, exp.cast(total, stage.types[state.name], dialect="spark")))
     doubts: list[exp.Expr] = []
     for each in stage.extrema:
@@ -155,6 +155,15 @@ def _added(stage: Stage, moved: Relation) -> Relation:
         doubt = ((IN_DOUBT, exp.and_(column(IN_DOUBT), exists.copy())),)
     paired = Project(now, (*_outputs(stage), *doubt, *_kept(stored), (IS, exists), (WAS, _was())))
     return _only_changed(stage, paired)
+
+
+def _total(state: str) -> exp.Expr:
+    """What a state was and what is added to it."""
+    parts = (
+        exp.Coalesce(this=column(name), expressions=[exp.Literal.number(0)])
+        for name in (OLD + state, f"_hw_d_{state}")
+    )
+    return exp.paren(exp.Add(this=next(parts), expression=next(parts)))
 
 
 def _regrouped(stage: Stage, keys: Keys) -> Relation:

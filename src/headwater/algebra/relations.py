@@ -177,7 +177,8 @@ class Join(Relation):
         """A column of full joins that says which sides a row is of: keys of NULL alone leave it open."""
         if self.kind != "full":
             return None
-        return "_".join(("_hw_side", *self.left.key[:1], *self.right.key[:1]))
+        named = ((side.key or side.columns)[:1] for side in (self.left, self.right))
+        return "_".join(("_hw_side", *(name for names in named for name in names)))
 
     @property
     def children(self) -> tuple[Relation, ...]:

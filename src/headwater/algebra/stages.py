@@ -144,7 +144,7 @@ class Stage:
         """Whether too few rows would be left to know the first ones: then all have to be read again."""
         return self.first is not None and before - went + came < self.first.needed
 
-    def stored(self, version: Literal["old", "new", "delta"] = "old", prefix: str = "_old_") -> Scan:
+    def stored(self, version: Literal["old", "new", "delta"] = "old", prefix: str = "_hw_old_") -> Scan:
         """Its stored rows, under names of their own."""
         return Scan(
             self.source,
