@@ -30,6 +30,8 @@ REFUSED = [
     ("SELECT a, ⟨rand()⟩ AS z FROM r", "rand() gives something else each time"),
     ("SELECT a FROM r WHERE ⟨uuid()⟩ = c", "uuid() gives something else each time"),
     ("SELECT ⟨monotonically_increasing_id()⟩ AS z FROM r", "gives something else each time"),
+    ("SELECT a, ⟨rand()⟩ AS z FROM r TABLESAMPLE (50 PERCENT)", "rand() gives something else each time"),
+    ("SELECT a FROM r TABLESAMPLE (50 PERCENT) WHERE d < ⟨now()⟩", "part of a query that has no rule"),
     ("SELECT ⟨now()⟩ AS z FROM r", "only in conditions"),
     ("SELECT max(⟨now()⟩) AS z FROM r", "only in conditions"),
     ("SELECT a, ⟨current_date⟩ AS z FROM r", "only in conditions"),
@@ -112,6 +114,11 @@ def test_text_that_is_no_sql_is_refused_with_its_place() -> None:
     with pytest.raises(QueryError, match="cannot be understood") as caught:
         build("SELECT a FROM r\nWHERE (a > 1")
     assert caught.value.line == 2
+
+
+def test_a_query_that_is_nested_too_deeply_is_refused() -> None:
+    with pytest.raises(QueryError, match="nested too deeply"):
+        build("SELECT " + "abs(" * 3000 + "a" + ")" * 3000 + " FROM r")
 
 
 @pytest.mark.parametrize("sql", ["", "  ", "-- nothing"])

@@ -381,6 +381,7 @@ PAIRS = [
     ("SELECT /*+ BROADCAST(s) */ r.a FROM r JOIN s ON r.a = s.a", "SELECT r.a FROM r JOIN s ON r.a = s.a"),
     ("FROM r SELECT a WHERE b > 1", "SELECT a FROM r WHERE b > 1"),
     ("SELECT count(*), a + 1 FROM r GROUP BY a + 1", "SELECT count(*), a + 1 FROM r GROUP BY a + 1"),
+    ("SELECT w.e FROM VALUES 'p', 'q' AS w(e)", "SELECT 'p' UNION ALL SELECT 'q'"),
     ("VALUES (1, 'a'), (2, 'b')", "SELECT 1, 'a' UNION ALL SELECT 2, 'b'"),
 ]
 #: DuckDB has a row for the empty grouping set even if there are no rows; Spark does not.

@@ -98,9 +98,39 @@ def test_a_filter_of_an_aggregate_is_a_column_too() -> None:
     assert text(aggregate.aggregates[0][1]) == "COUNT(*) FILTER(WHERE `argument`)"
 
 
-def test_an_exact_percentile_stays_exact() -> None:
-    aggregate = only("SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY b) AS m FROM r", Aggregate)
-    assert text(aggregate.aggregates[0][1]) == "PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY `b`)"
+@pytest.mark.parametrize(
+    ("call", "written"),
+    [
+        (
+            "percentile_cont(0.5) WITHIN GROUP (ORDER BY b)",
+            "PERCENTILE_CONT(0.5) WITHIN GROUP (ORDER BY `b`)",
+        ),
+        ("listagg(c) WITHIN GROUP (ORDER BY c)", "LISTAGG(`c`, '') WITHIN GROUP (ORDER BY `c`)"),
+        ("string_agg(DISTINCT c, '-')", "LISTAGG(DISTINCT `c`, '-')"),
+        ("max_by(c, b, 2)", "MAX_BY(`c`, `b`, 2)"),
+        ("min_by(c, b)", "MIN_BY(`c`, `b`)"),
+        ("collect_list(b)", "COLLECT_LIST(`b`)"),
+        ("count(DISTINCT a, b)", "COUNT(DISTINCT `a`, `b`)"),
+        ("first(b) IGNORE NULLS", "FIRST(`b`) IGNORE NULLS"),
+    ],
+)
+def test_an_aggregate_is_written_as_it_was_read(call: str, written: str) -> None:
+    assert text(only(f"SELECT {call} AS m FROM r", Aggregate).aggregates[0][1]) == written
+
+
+@pytest.mark.parametrize(
+    ("call", "written"),
+    [
+        ("to_char(x, '99.9')", "TO_CHAR(`x`, '99.9')"),
+        ("parse_json(c)", "PARSE_JSON(`c`)"),
+        ("unix_date(d)", "UNIX_DATE(`d`)"),
+        ("instr(c, 'x', -1, 1)", "INSTR(`c`, 'x', -1, 1)"),
+        ("cast(c AS TIME)", "CAST(`c` AS TIME)"),
+        ("transform(array(a), e -> e + b)", "TRANSFORM(ARRAY(`a`), e -> e + `b`)"),
+    ],
+)
+def test_a_function_is_written_as_it_was_read(call: str, written: str) -> None:
+    assert text(only(f"SELECT {call} AS m FROM r", Project).outputs[0][1]) == written
 
 
 @pytest.mark.parametrize(
@@ -223,6 +253,10 @@ NO_RULE = [
     (
         "SELECT a FROM r WHERE NOT EXISTS (SELECT max(y) FROM s WHERE s.a = r.a HAVING count(*) > 1)",
         "GROUP BY",
+    ),
+    (
+        "SELECT a FROM r WHERE EXISTS (SELECT 1 FROM s JOIN t ON s.a = r.a RIGHT JOIN t AS u ON u.k = t.k)",
+        "below an outer join",
     ),
     (
         "SELECT a FROM r WHERE EXISTS (SELECT 1 FROM s WHERE EXISTS (SELECT 1 FROM t WHERE t.k = r.a))",

@@ -82,6 +82,9 @@ def is_generator(node: exp.Expr) -> bool:
 
 def is_chance(node: exp.Expr) -> bool:
     """Whether the call gives something else each time."""
+    if function_name(node) == "aes_encrypt":  # with a random start, unless one is given
+        mode = node.expressions[2].name.upper() if len(node.expressions) > 2 else ""
+        return len(node.expressions) < 5 and mode != "ECB"
     return isinstance(node, _CHANCE) or function_name(node) in _CHANCE_NAMES
 
 

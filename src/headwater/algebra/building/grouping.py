@@ -65,15 +65,11 @@ def group(block: Block, clause: exp.Group | None, outputs: Sequence[exp.Expr]) -
 
 
 def normal_call(call: exp.Expr) -> exp.Expr:
-    """Functions of several names under one of them, and as Spark has them."""
+    """Functions of several names under one of them."""
     if isinstance(call, exp.Any):
         return exp.LogicalOr(this=bare(call.this))
     if isinstance(call, exp.Anonymous) and function_name(call) in _SAME:
         return _SAME[function_name(call)](this=call.expressions[0])
-    if isinstance(call, (exp.PercentileCont, exp.PercentileDisc)):
-        # sqlglot would write an approximation in their place.
-        kind = "percentile_cont" if isinstance(call, exp.PercentileCont) else "percentile_disc"
-        return exp.Anonymous(this=kind, expressions=[call.this])
     return call
 
 

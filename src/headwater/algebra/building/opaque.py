@@ -5,6 +5,8 @@ from __future__ import annotations
 from sqlglot import exp
 
 from headwater.algebra.building.context import Context
+from headwater.algebra.building.faithful import faithful
+from headwater.algebra.building.functions import is_now
 from headwater.algebra.building.ordering import only
 from headwater.algebra.building.outputs import output_name
 from headwater.algebra.building.resolving import Resolver
@@ -18,7 +20,16 @@ _MOVED = ("sample", "pivots", "joins", "laterals")
 
 def build_opaque(context: Context, query: exp.Expr, around: Around, reason: str) -> Built:
     """The query as it stands, over its tables."""
-    text = query.copy()
+    if context.nondeterministic == "refuse":
+        for node in query.walk():
+            if is_now(node):
+                raise context.error(
+                    node,
+                    "The current time cannot be used in a part of a query that has no rule.",
+                    why=reason,
+                    hint="Rewrite that part, or use refresh mode full with nondeterministic='full'.",
+                )
+    text = query.copy().transform(faithful)
     names = _Columns(context, around).of(text)
     inputs: list[Relation] = []
     for table in list(text.find_all(exp.Table)):

@@ -20,6 +20,7 @@ from headwater.algebra.relations import (
     UnionAll,
     Values,
     Window,
+    column,
     columns_of,
 )
 
@@ -87,7 +88,11 @@ def _union(relation: UnionAll, needed: frozenset[str]) -> Relation:
     inputs = []
     for child in relation.inputs:
         wanted = tuple(child.columns[place] for place in places)
-        inputs.append(prune(child, frozenset(wanted)))
+        pruned = prune(child, frozenset(wanted))
+        # Columns are matched by position: say which, even if what is below comes to have more.
+        if not isinstance(pruned, Project):
+            pruned = Project(pruned, tuple((name, column(name)) for name in wanted))
+        inputs.append(pruned)
     return replace(relation, inputs=tuple(inputs), names=tuple(relation.names[place] for place in places))
 
 

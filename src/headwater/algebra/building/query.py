@@ -14,7 +14,7 @@ from headwater.algebra.building.opaque import build_opaque
 from headwater.algebra.building.ordering import is_limited
 from headwater.algebra.building.places import NoRuleError, error_at, query_error
 from headwater.algebra.building.pruning import prune
-from headwater.algebra.building.resolving import bare
+from headwater.algebra.building.resolving import bare, refuse_all_chance
 from headwater.algebra.building.scopes import Around, Built, Visible
 from headwater.algebra.building.selects import build_select
 from headwater.algebra.building.set_operations import build_set_operation, limited
@@ -33,9 +33,12 @@ def build_query(
     tree = _parsed(sql)
     context = Context(catalog, sql, nondeterministic)
     try:
+        refuse_all_chance(context, tree)
         built = build(context, tree, Around())
     except NoRuleError as error:
         built = build_opaque(context, tree, Around(), error.reason)
+    except RecursionError:
+        raise query_error(sql, None, "The query is nested too deeply.") from None
     if tree.args.get("order") is not None and not is_limited(tree):
         context.notes["ORDER BY without LIMIT is left out: rows of a table have no order."] = None
     return _query(context, tree, built)

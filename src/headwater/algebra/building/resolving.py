@@ -12,6 +12,7 @@ from typing import Protocol
 from sqlglot import exp
 
 from headwater.algebra.building.context import Context
+from headwater.algebra.building.faithful import faithful
 from headwater.algebra.building.functions import (
     function_name,
     is_aggregate,
@@ -330,6 +331,13 @@ def refuse_chance(context: Context, node: exp.Expr) -> None:
     )
 
 
+def refuse_all_chance(context: Context, tree: exp.Expr) -> None:
+    """Look at a whole text, before a part of it is taken as it stands."""
+    for node in tree.walk():
+        if is_chance(node):
+            refuse_chance(context, node)
+
+
 def refuse_now(context: Context, node: exp.Expr) -> None:
     """The current time outside of conditions: an error, or the whole query is computed anew."""
     called = function_name(node) or node.sql(dialect="spark").split("(")[0].lower()
@@ -353,9 +361,7 @@ def rebuilt(node: exp.Expr, change: Callable[[exp.Expr], exp.Expr]) -> exp.Expr:
             arguments[name] = [change(one) if isinstance(one, exp.Expr) else one for one in value]
         else:
             arguments[name] = value
-    if isinstance(node, exp.Anonymous) and function_name(node) == "now":
-        return exp.CurrentTimestamp()
-    return type(node)(**arguments)
+    return faithful(type(node)(**arguments))
 
 
 def bare(value: exp.Expr) -> exp.Expr:

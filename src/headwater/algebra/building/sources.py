@@ -14,7 +14,7 @@ from headwater.algebra.building.correlation import all_of
 from headwater.algebra.building.functions import has_now, is_generator
 from headwater.algebra.building.generators import lateral_view, table_function
 from headwater.algebra.building.places import NoRuleError, nearest
-from headwater.algebra.building.resolving import Resolver, refuse_now
+from headwater.algebra.building.resolving import Resolver, refuse_all_chance, refuse_now
 from headwater.algebra.building.scopes import AmbiguousError, Around, Scope, Visible
 from headwater.algebra.relations import (
     ROW_ID,
@@ -55,6 +55,8 @@ def source(resolver: Resolver, node: exp.Expr) -> Source:
         return _table(resolver, node)
     if isinstance(node, exp.Subquery) and isinstance(node.this, (exp.Table, exp.Subquery)):
         return _parenthesised(resolver, node)
+    if isinstance(node, exp.Values):
+        node = _with_alias(node)
     if isinstance(node, (exp.Subquery, exp.Values)):
         return _subquery(resolver, node)
     if isinstance(node, exp.Lateral):
@@ -124,6 +126,7 @@ def _view(resolver: Resolver, node: exp.Table, name: str, text: str) -> Source:
             query = sqlglot.parse_one(text, read="spark")
         except SqlglotError as error:
             raise context.error(None, "Its SELECT cannot be understood.", why=str(error)) from None
+        refuse_all_chance(context, query)
         built = context.build(query, Around())
     return built.relation, Scope(built.columns)
 
@@ -143,6 +146,19 @@ def _check_count(resolver: Resolver, node: exp.Expr, names: Sequence[str] | None
         raise resolver.context.error(
             node, f"{len(names)} names are given to {count} columns.", hint="Give each column one name."
         )
+
+
+def _with_alias(node: exp.Values) -> exp.Values:
+    """`VALUES 'a', 'b' AS t(x)`: the parser takes `t` for the alias of the last value."""
+    last = node.expressions[-1].expressions[-1] if node.expressions[-1].expressions else None
+    if not isinstance(last, exp.Alias):
+        return node
+    node = node.copy()
+    last = node.expressions[-1].expressions[-1]
+    columns = node.args["alias"].args.get("columns") if node.args.get("alias") is not None else None
+    node.set("alias", exp.TableAlias(this=last.args["alias"].copy(), columns=columns))
+    last.replace(last.this)
+    return node
 
 
 def _subquery(resolver: Resolver, node: exp.Expr) -> Source:
@@ -226,6 +242,8 @@ def _finish_join(
     conditions = [one for one in conditions if not columns_of(one) & resolver.outer_columns]
     if outer and kind != "inner":
         raise NoRuleError("The condition of an outer join speaks of the query around it.")
+    if resolver.correlated and (kind == "full" or swapped):
+        raise NoRuleError("A condition below an outer join speaks of the query around it.")
     condition = all_of(conditions) if conditions else None
     if kind in ("semi", "anti"):
         resolver.relation = Semi(resolver.relation, other, condition or exp.true(), kind == "anti")
