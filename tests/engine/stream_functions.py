@@ -11,6 +11,10 @@ def large(orders: DataFrame, customers: DataFrame, least: int = 10) -> DataFrame
     return orders.join(customers, "customer").where(f"amount > {least}")
 
 
+def totals(orders: DataFrame) -> DataFrame:
+    return orders.groupBy("region").agg({"amount": "sum"}).toDF("region", "total")
+
+
 def anything(*frames: DataFrame) -> DataFrame:
     return frames[0]
 

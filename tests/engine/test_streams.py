@@ -143,6 +143,20 @@ def test_arguments_that_cannot_be_used(hw: Headwater) -> None:
         hw.alter_stream_table("t", status="asleep")
 
 
+def test_a_function_makes_a_stream_table(hw: Headwater) -> None:
+    made = hw.create_stream_table("totals", stream_functions.totals, inputs={"orders": "sales.orders"})
+    assert made.rows_inserted == 2
+    hw.sql("INSERT INTO sales.orders VALUES ('s', 8)")
+    (done,) = hw.refresh("totals")
+    assert (done.action, done.rows_inserted, done.rows_deleted) == ("FULL", 1, 1)
+    assert {row["region"]: row["total"] for row in rows(hw.sql("SELECT * FROM totals"))} == {"n": 5, "s": 10}
+    assert hw.lineage("totals").tables == (("sales.orders", "main.totals"),)
+    again = hw.create_stream_table(
+        "totals", stream_functions.totals, inputs={"orders": "sales.orders"}, or_replace=True
+    )
+    assert again.reason_code == "same_definition"
+
+
 def test_functions_are_found_again_by_their_path() -> None:
     path = function_path(stream_functions.large)
     assert path == "tests.engine.stream_functions:large"
