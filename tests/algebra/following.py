@@ -70,6 +70,9 @@ class Follower:
         moment = exp.cast(exp.Literal.string(str(self.day)), "date")
         tree = sqlglot.parse_one(self.sql, read="spark")
         tree = tree.transform(lambda node: moment.copy() if isinstance(node, exp.CurrentDate) else node)
+        for call in list(tree.find_all(exp.CountIf)):
+            # For no rows DuckDB's count_if is NULL.
+            call.replace(exp.Count(this=exp.Case().when(call.this, exp.Literal.number(1))))
         return counted(self.con.execute(tree.sql(dialect="duckdb")).fetchall())
 
     def rows(self) -> Counter[str]:

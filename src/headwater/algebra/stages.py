@@ -38,10 +38,15 @@ from headwater.algebra.relations import (
     Window,
     column,
 )
+from headwater.algebra.renaming import same_names
 from headwater.algebra.rules.context import equi_condition, speaks_of_now
+from headwater.algebra.rules.delta import delta
 
 #: Says whether a stored row is part of what users see.
 SHOWN = "_hw_shown"
+#: How many operators the delta of a join may have. Outer joins and EXISTS inside each other multiply; what is
+#: stored in between stops that.
+MOST_OPERATORS = 400
 
 #: Names and Spark types of a relation's columns, the rest of its key included.
 Types = Mapping[str, str]
@@ -186,7 +191,8 @@ class _Cutter:
         self.describe = describe
         self.stages: list[Stage] = []
         self.types: dict[str, Types] = {}
-        self._known: dict[Relation, Stage] = {}
+        #: What has a stage already, by its form, and the names that its columns have there.
+        self._known: dict[Relation, tuple[Stage, tuple[str, ...]]] = {}
 
     def cut(self, relation: Relation, *, top: bool = True) -> Relation:
         """The relation with everything below its top that keeps state replaced by scans of stages."""
@@ -196,7 +202,9 @@ class _Cutter:
         if isinstance(made, Window):
             made = replace(made, child=self._restrictable(made.child, made.partition))
         elif isinstance(made, (Join, Semi)):
-            made = made.with_children(tuple(self._restrictable(child, ()) for child in made.children))
+            made = self._bounded(
+                made.with_children(tuple(self._restrictable(child, ()) for child in made.children))
+            )
         if not top and isinstance(made, (Aggregate, TopK, Opaque)):
             return self._scan(made)
         return made
@@ -216,8 +224,8 @@ class _Cutter:
 
     def _scan(self, relation: Relation) -> Relation:
         """A relation as a stage of its own."""
-        stage = self._known.get(relation)
-        if stage is None:
+        form = same_names(relation) or relation
+        if form not in self._known:
             source = f"@{len(self.stages) + 1}"
             outputs = tuple((name, name) for name in relation.columns)
             if isinstance(relation, Aggregate):
@@ -226,12 +234,13 @@ class _Cutter:
                 self._first(source, relation, [(n, column(n)) for n in relation.columns], None)
             else:
                 self._rows(source, relation, outputs)
-            stage = self._known[relation] = self.stages[-1]
-        fields = tuple((name, name) for name in relation.columns)
+            self._known[form] = self.stages[-1], relation.columns
+        stage, names = self._known[form]
+        fields = tuple(zip(relation.columns, names, strict=True))
         key = tuple(zip(relation.key, stage.key, strict=True))
         if not isinstance(relation, TopK):
             return Scan(stage.source, fields, key)
-        shown = f"{SHOWN}_{stage.source.removeprefix('@')}"
+        shown = f"{SHOWN}_{stage.source.removeprefix('@')}_{'_'.join(relation.key[:1])}"
         return Filter(Scan(stage.source, (*fields, (shown, SHOWN)), key), column(shown))
 
     def _restrictable(self, child: Relation, partition: Sequence[str]) -> Relation:
@@ -240,6 +249,18 @@ class _Cutter:
             if isinstance(node, Window) and not set(partition) >= set(node.partition):
                 return self._scan(child)
         return child
+
+    def _bounded(self, node: Relation) -> Relation:
+        """The operator over stages, as far as it takes to keep its delta small enough to be planned."""
+        while (whole := _delta_size(node)) > MOST_OPERATORS:
+            sizes = [0 if isinstance(child, Scan) else _delta_size(child) for child in node.children]
+            heaviest = sizes.index(max(sizes))
+            children = list(node.children)
+            children[heaviest] = self._scan(children[heaviest])
+            node = node.with_children(tuple(children))
+            if _delta_size(node) >= whole:
+                break
+        return node
 
     def _add(self, stage: Stage) -> None:
         found = self.describe(stage.relation, self.types)
@@ -390,6 +411,20 @@ def _substituted(expression: exp.Expr, values: Mapping[str, exp.Expr]) -> exp.Ex
         return found if isinstance(found, (exp.Column, exp.Literal)) else exp.paren(found)
 
     return expression.copy().transform(value)
+
+
+def _delta_size(relation: Relation) -> int:
+    """How many operators there are in what a relation's changes are computed by, if all its inputs change."""
+    sources = [node.source for node in relation.walk() if isinstance(node, Scan)]
+    changed = delta(relation, sources, time_moved=True)
+    return 0 if changed is None else _size(changed, {})
+
+
+def _size(relation: Relation, known: dict[int, int]) -> int:
+    """Operators counted as often as they are read; the same object is looked at once."""
+    if id(relation) not in known:
+        known[id(relation)] = 1 + sum(_size(child, known) for child in relation.children)
+    return known[id(relation)]
 
 
 def _reasons(relation: Relation) -> tuple[str, ...]:
