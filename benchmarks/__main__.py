@@ -22,6 +22,8 @@ from benchmarks import (
     spark_merge,
     spark_pruning,
     spark_tpch,
+    stream_single,
+    stream_tpch,
 )
 from benchmarks.environment import Environment, environment
 from benchmarks.measure import Result
@@ -40,6 +42,8 @@ SPARK_BENCHMARKS: dict[str, Callable[[Environment, float], Iterator[Result]]] = 
     "spark_append": spark_append.run,
     "spark_merge": spark_merge.run,
     "spark_tpch": spark_tpch.run,
+    "stream_single": stream_single.run,
+    "stream_tpch": stream_tpch.run,
 }
 #: What is enough to see that they run.
 QUICK_SCALE = 0.02

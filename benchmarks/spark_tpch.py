@@ -31,7 +31,7 @@ Row = Sequence[Any]
 
 def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
     place = environment.place()
-    session = _generated(place, scale)
+    session = generated(place, scale)
     queries = dict(session.execute("SELECT query_nr, query FROM tpch_queries()").fetchall())
     answers = {number: session.execute(text).fetchall() for number, text in queries.items()}
     session.close()
@@ -47,7 +47,7 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
         for number, text in queries.items():
             sides = _sides(connector, spark, text)
             for side in sides:
-                _check(number, side(), answers[number])
+                check_answer(number, side(), answers[number])
             for times, found in zip(by_side, in_turns(list(sides), rounds, warm_up=0), strict=True):
                 times.append(found)
     lake.close()
@@ -75,7 +75,7 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
         )
 
 
-def _generated(place: Place, scale: float) -> duckdb.DuckDBPyConnection:
+def generated(place: Place, scale: float) -> duckdb.DuckDBPyConnection:
     """The data in the lake, and the session that wrote it."""
     session = place.duckdb()
     session.execute(f"LOAD {literal(str(extension_file('tpch')))}")
@@ -109,7 +109,7 @@ def _translated(text: str, prefix: str) -> str:
     return tree.sql(dialect="spark")
 
 
-def _check(number: int, found: Sequence[Row], expected: Sequence[Row]) -> None:
+def check_answer(number: int, found: Sequence[Row], expected: Sequence[Row]) -> None:
     """The same number of rows, the same texts and dates, the same sums; rows that tie may change places."""
     assert len(found) == len(expected), f"query {number}: {len(found)} rows, not {len(expected)}"
     for ours, theirs in zip(zip(*found, strict=True), zip(*expected, strict=True), strict=True):
