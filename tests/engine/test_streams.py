@@ -111,6 +111,10 @@ def test_errors_in_a_statement_point_at_their_place(hw: Headwater) -> None:
     assert (error.line, error.column) == (1, 32)
     error = failure("ALTER STREAM TABLE t SET (sink = 'kafka')", UnsupportedError)
     assert (error.line, error.column) == (1, 27)
+    error = failure("CREATE STREAM TABLE t AS SELECT nonsense(region) AS a FROM sales.orders", QueryError)
+    assert error.message == "Spark cannot run the query of main.t."
+    assert "nonsense" in error.detail.lower()
+    assert "SQLSTATE" not in error.detail
     failure("REFRESH STREAM TABLE nothing", NotFoundError)
     failure("DROP STREAM TABLE nothing", NotFoundError)
     failure("DROP STREAM TABLE other.sales.totals", InvalidInputError)

@@ -137,7 +137,13 @@ class StreamTables:
                 schedule=schedule,
                 options=settled.options,
             )
-        return self.streams.create(definition, if_not_exists=if_not_exists, or_replace=or_replace)
+        return self._created(definition, if_not_exists, or_replace)
+
+    def _created(self, definition: Definition, if_not_exists: bool, or_replace: bool) -> RefreshResult:
+        from headwater.refresh.spark_errors import spark_errors
+
+        with spark_errors(definition.name):
+            return self.streams.create(definition, if_not_exists=if_not_exists, or_replace=or_replace)
 
     def alter(
         self, name: str, *, query: str | None, status: Status | str | None, options: Mapping[str, Any]
@@ -148,16 +154,18 @@ class StreamTables:
     def _altered(
         self, name: Any, query: str | None, settled: Settled, status: Status | None
     ) -> RefreshResult | None:
+        from headwater.refresh.spark_errors import spark_errors
         from headwater.refresh.streams import UNCHANGED
 
-        return self.streams.alter(
-            name,
-            query=query,
-            mode=settled.mode,
-            schedule=settled.schedule if settled.schedule_given else UNCHANGED,
-            options=settled.options,
-            status=status,
-        )
+        with spark_errors(name):
+            return self.streams.alter(
+                name,
+                query=query,
+                mode=settled.mode,
+                schedule=settled.schedule if settled.schedule_given else UNCHANGED,
+                options=settled.options,
+                status=status,
+            )
 
     def refresh(self, names: str | Sequence[str] | None, *, full: bool) -> list[RefreshResult]:
         """Bring stream tables up to date."""
@@ -222,13 +230,7 @@ class StreamTables:
                     schedule=settled.schedule,
                     options=settled.options,
                 )
-                return _refreshed(
-                    self.streams.create(
-                        definition,
-                        if_not_exists=statement.if_not_exists,
-                        or_replace=statement.or_replace,
-                    )
-                )
+                return _refreshed(self._created(definition, statement.if_not_exists, statement.or_replace))
             case AlterStream():
                 altered = self._altered(name, statement.query, _settled(statement), _status(statement.status))
                 return Answer() if altered is None else _refreshed(altered)

@@ -172,11 +172,14 @@ def _carried_out(streams: Streams, step: Step, file: StreamFile | None) -> StepR
         return StepResult(step, "nothing")
     if step.kind == "invalid":
         return StepResult(step, "failed", error=step.error)
+    from headwater.refresh.spark_errors import spark_errors
+
     try:
         if step.definition is None:
             streams.drop(step.name, if_exists=True)
             return StepResult(step, "done")
-        result = streams.create(step.definition, or_replace=True)
+        with spark_errors(step.name):
+            result = streams.create(step.definition, or_replace=True)
     except HeadwaterError as error:
         located = error if file is None else file.located(error)
         return StepResult(step, "failed", error=located.as_dict())
