@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import duckdb
@@ -37,7 +37,9 @@ class DuckStream:
         catalog: Catalog,
         *,
         now: str = "2026-01-01 00:00:00+00",
+        like: DuckStream | None = None,
     ):
+        """`like` is a stream table of the same query, whose stages and texts serve this one too."""
         self.con = con
         self.tables = tables
         self.now = now
@@ -45,7 +47,11 @@ class DuckStream:
         for name in tables:
             self._version(name, "old")
             self._version(name, "new")
-        self.program: Program = compile_query(build_query(sql, catalog), self.describe)
+        self._texts: dict[Any, tuple[str, str] | None] = {} if like is None else like._texts
+        self.program: Program
+        self.program = (
+            like.program if like is not None else compile_query(build_query(sql, catalog), self.describe)
+        )
         for stage in self.program.stages:
             self._initialise(stage)
 
@@ -54,15 +60,15 @@ class DuckStream:
     def _version(self, table: str, version: str) -> None:
         columns = ", ".join(quoted(name) for name, _ in self.tables[table])
         self.con.execute(
-            f"CREATE OR REPLACE TABLE {quoted(f'{table}@{version}')} AS SELECT {columns}, rowid_ AS rowid FROM {table}"
+            f"CREATE OR REPLACE TABLE {quoted(f'{table}@{version}')} AS "
+            f"SELECT {columns}, rowid_ AS rowid FROM {table}"
         )
 
     def describe(self, relation: Relation, stages: Mapping[str, Types]) -> Types:
         for source, types in stages.items():
             columns = ", ".join(f"{quoted(name)} {duck_type(t)}" for name, t in types.items())
             self.con.execute(f"CREATE OR REPLACE TABLE {quoted(source + '@new')} ({columns})")
-        text = render(relation, dialect="duckdb", moments=self.moments)
-        found = self.con.execute(f"DESCRIBE {text}").fetchall()
+        found = self.con.execute(f"DESCRIBE {self._text(relation)}").fetchall()
         return {row[0]: _SPARK_TYPES.get(row[1], row[1].lower()) for row in found}
 
     @property
@@ -72,11 +78,11 @@ class DuckStream:
     # -- stages -------------------------------------------------------------------------------------
 
     def _initialise(self, stage: Stage) -> None:
-        text = render(stage.relation, dialect="duckdb", moments=self.moments)
+        number = "row_number() OVER ()"
         chosen = ", ".join(f"{quoted(inner)} AS {quoted(name)}" for name, inner in stage.fields)
         self.con.execute(
             f"CREATE OR REPLACE TABLE {quoted(stage.source)} AS SELECT {chosen}, "
-            f"0 AS {PLACE[0]}, row_number() OVER () AS {PLACE[1]}, row_number() OVER () AS {PLACE[2]} FROM ({text})"
+            f"0 AS {PLACE[0]}, {number} AS {PLACE[1]}, {number} AS {PLACE[2]} FROM ({self._text(stage.relation)})"
         )
         self._snapshot(stage, "new")
 
@@ -92,15 +98,25 @@ class DuckStream:
         report = {}
         for stage in self.program.stages:
             self._snapshot(stage, "old")
-            found = changes(stage, changed, time_moved=self.before != self.now, full=full)
-            count = 0
-            if found is not None:
-                count = self._apply(stage, found.shape, found.relation)
+            found = self._changes(stage, changed, full=full)
+            count = 0 if found is None else self._apply(stage, *found)
             self._snapshot(stage, "new")
             if count:
                 changed.add(stage.source)
             report[stage.source] = count
         return report
+
+    def _changes(self, stage: Stage, changed: Iterable[str], *, full: bool) -> tuple[str, str] | None:
+        """The shape and the text of a stage's changes."""
+        moments = tuple(self.moments.items()) if stage.depends_on_time else ()
+        which = (stage.source, frozenset(changed) & frozenset(stage.inputs), moments, full)
+        if which not in self._texts:
+            found = changes(stage, changed, time_moved=self.before != self.now, full=full)
+            self._texts[which] = None if found is None else (found.shape, self._text(found.relation))
+        return self._texts[which]
+
+    def _text(self, relation: Relation) -> str:
+        return render(relation, dialect="duckdb", moments=self.moments)
 
     def _moved(self, table: str) -> bool:
         self.con.execute(f"CREATE OR REPLACE TABLE {quoted(f'{table}@old')} AS FROM {quoted(f'{table}@new')}")
@@ -113,14 +129,14 @@ class DuckStream:
         )
         return bool(self.con.execute(f"SELECT count(*) FROM {quoted(f'{table}@delta')}").fetchone()[0])
 
-    def _apply(self, stage: Stage, shape: str, relation: Relation) -> int:
-        self._evaluate(relation)
+    def _apply(self, stage: Stage, shape: str, text: str) -> int:
+        self._evaluate(text)
         if stage.first is not None:
             before = self.con.execute(f"SELECT count(*) FROM {quoted(stage.source)}").fetchone()[0]
             if stage.runs_short(before, self._count(IS), self._count(WAS)):
-                again = changes(stage, (), full=True)
+                again = self._changes(stage, (), full=True)
                 assert again is not None
-                self._evaluate(again.relation)
+                self._evaluate(again[1])
         if stage.extrema and self._has_doubts():
             self._settle(stage)
         names = [name for name, _ in stage.fields]
@@ -164,14 +180,14 @@ class DuckStream:
         """Compute the groups again whose smallest or largest value may have gone."""
         key = ", ".join(map(quoted, stage.key)) or "1 AS one"
         self.con.execute(
-            f"CREATE OR REPLACE TABLE {quoted(DOUBTFUL + '@new')} AS SELECT {key} FROM _changes WHERE {IN_DOUBT}"
+            f"CREATE OR REPLACE TABLE {quoted(DOUBTFUL + '@new')} AS "
+            f"SELECT {key} FROM _changes WHERE {IN_DOUBT}"
         )
         self.con.execute(f"CREATE OR REPLACE TABLE _sure AS FROM _changes WHERE NOT {IN_DOUBT}")
-        self._evaluate(regrouped(stage).relation)
+        self._evaluate(self._text(regrouped(stage).relation))
         self.con.execute("CREATE OR REPLACE TABLE _changes AS FROM _sure UNION ALL BY NAME FROM _changes")
 
-    def _evaluate(self, relation: Relation) -> None:
-        text = render(relation, dialect="duckdb", moments=self.moments)
+    def _evaluate(self, text: str) -> None:
         self.con.execute(f"CREATE OR REPLACE TABLE _changes AS {text}")
 
     def _count(self, condition: str) -> int:

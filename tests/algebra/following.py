@@ -35,13 +35,15 @@ class Tables:
 class Follower:
     """A query kept up to date over tables whose contents are set from outside."""
 
-    def __init__(self, sql: str, held: Contents):
+    def __init__(self, sql: str, held: Contents, like: Follower | None = None):
         self.sql = sql
         self.schema = held.tables
         self.con = duckdb.connect(config={"threads": 1})
         self.day = FIRST_DAY
         self.put(held)
-        self.stream = DuckStream(self.con, sql, self.schema, Tables(self.schema), now=self.now)
+        self._expected: dict[date, str] = {}
+        other = None if like is None else like.stream
+        self.stream = DuckStream(self.con, sql, self.schema, Tables(self.schema), now=self.now, like=other)
 
     @property
     def now(self) -> str:
@@ -67,13 +69,9 @@ class Follower:
 
     def expected(self) -> Counter[str]:
         """What DuckDB has to say to the query's text."""
-        moment = exp.cast(exp.Literal.string(str(self.day)), "date")
-        tree = sqlglot.parse_one(self.sql, read="spark")
-        tree = tree.transform(lambda node: moment.copy() if isinstance(node, exp.CurrentDate) else node)
-        for call in list(tree.find_all(exp.CountIf)):
-            # For no rows DuckDB's count_if is NULL.
-            call.replace(exp.Count(this=exp.Case().when(call.this, exp.Literal.number(1))))
-        return counted(self.con.execute(tree.sql(dialect="duckdb")).fetchall())
+        if self.day not in self._expected:
+            self._expected[self.day] = in_duckdb(self.sql, self.day)
+        return counted(self.con.execute(self._expected[self.day]).fetchall())
 
     def rows(self) -> Counter[str]:
         """What is stored."""
@@ -95,7 +93,8 @@ class Follower:
 def follow(sql: str, schema: Schema, choices: Choices, *, steps: int, exact: bool = True) -> int:
     """Change tables, refresh, compare; at the end: full is incremental, and once is as good as often."""
     held = contents(choices, schema)
-    one, late = Follower(sql, held), Follower(sql, held)
+    one = Follower(sql, held)
+    late = Follower(sql, held, like=one)
     one.check("at first")
     for step in range(steps):
         if choices.chance(8):
@@ -129,6 +128,17 @@ def _there_and_back(one: Follower, held: Contents, choices: Choices, step: int, 
     if exact:
         after = one.stored()
         assert after == before, f"there and back leaves another state at step {step}: {before} {after}"
+
+
+def in_duckdb(sql: str, day: date) -> str:
+    """The text of a query of Spark's in DuckDB, on a day."""
+    moment = exp.cast(exp.Literal.string(str(day)), "date")
+    tree = sqlglot.parse_one(sql, read="spark")
+    tree = tree.transform(lambda node: moment.copy() if isinstance(node, exp.CurrentDate) else node)
+    for call in list(tree.find_all(exp.CountIf)):
+        # For no rows DuckDB's count_if is NULL.
+        call.replace(exp.Count(this=exp.Case().when(call.this, exp.Literal.number(1))))
+    return tree.sql(dialect="duckdb")
 
 
 def _literal(value: Any) -> str:
