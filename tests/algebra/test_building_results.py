@@ -379,6 +379,11 @@ PAIRS = [
     ("SELECT a, sum(b) AS a2 FROM r GROUP BY a LIMIT ALL", "SELECT a, sum(b) FROM r GROUP BY a"),
     ("SELECT a FROM r CLUSTER BY a", "SELECT a FROM r"),
     ("SELECT /*+ BROADCAST(s) */ r.a FROM r JOIN s ON r.a = s.a", "SELECT r.a FROM r JOIN s ON r.a = s.a"),
+    ("SELECT 7 AS n7, a, count(*) AS n FROM r GROUP BY ALL", "SELECT 7, a, count(*) FROM r GROUP BY a"),
+    (
+        "SELECT a + (SELECT max(y) FROM s) AS k, count(*) AS n FROM r GROUP BY k",
+        "SELECT a + (SELECT max(y) FROM s), count(*) FROM r GROUP BY 1",
+    ),
     ("FROM r SELECT a WHERE b > 1", "SELECT a FROM r WHERE b > 1"),
     ("SELECT count(*), a + 1 FROM r GROUP BY a + 1", "SELECT count(*), a + 1 FROM r GROUP BY a + 1"),
     ("SELECT w.e FROM VALUES 'p', 'q' AS w(e)", "SELECT 'p' UNION ALL SELECT 'q'"),

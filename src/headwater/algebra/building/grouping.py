@@ -40,8 +40,8 @@ _SAME: dict[str, type[exp.Func]] = {
 def group(block: Block, clause: exp.Group | None, outputs: Sequence[exp.Expr]) -> None:
     """Group the block's relation; `outputs` are the expressions, as written, that see the groups."""
     calls = [call for output in outputs for call in aggregates_in(output)]
-    expressions, sets = _grouping(block, clause)
-    values = [bare(block.without_now(node)) for node in expressions]
+    found, sets = _grouping(block, clause)
+    expressions, values = found.nodes, found.values
     names = [
         block.as_column(value, _wanted(block, node)) for node, value in zip(expressions, values, strict=True)
     ]
@@ -58,6 +58,9 @@ def group(block: Block, clause: exp.Group | None, outputs: Sequence[exp.Expr]) -
     groups = tuple(dict.fromkeys([*names, *keys]))
     block.relation = Aggregate(block.relation, groups, tuple(made))
     block.groups = list(zip(values, names, strict=True))
+    for node, name in zip(expressions, names, strict=True):
+        for item in _items(block, node):
+            block.replaced[id(item)] = column(name)
     block.group_names = tuple(names)
     block.correlation_keys = tuple(keys)
     block.calls = tuple(made)
@@ -102,6 +105,16 @@ def _add(block: Block, made: list[tuple[str, exp.Expr]], call: exp.Expr, node: e
     return name
 
 
+def _items(block: Block, node: exp.Expr) -> Iterator[exp.Expr]:
+    """Items of the SELECT that are a group because of how they are written: by number, alias or text."""
+    meant = node
+    if isinstance(node, exp.Column) and not node.table and not block.knows(node):
+        meant = block.aliases.get(node.name.lower(), node)
+    for item in block.output_nodes():
+        if item is meant or (item == meant and item.find(exp.Query) is not None):
+            yield item
+
+
 def _wanted(block: Block, node: exp.Expr) -> str:
     """A readable name for a group: the one that the SELECT list gives it."""
     for alias, item in block.aliases.items():
@@ -113,13 +126,16 @@ def _wanted(block: Block, node: exp.Expr) -> str:
 # -- the clause --------------------------------------------------------------------------------------
 
 
-def _grouping(block: Block, clause: exp.Group | None) -> tuple[list[exp.Expr], list[tuple[int, ...]] | None]:
+def _grouping(block: Block, clause: exp.Group | None) -> tuple[_Expressions, list[tuple[int, ...]] | None]:
     """The expressions to group by, and the grouping sets as positions in them, if there are any."""
-    if clause is None:
-        return [], None
-    if clause.args.get("all"):
-        return [node for node in block.output_nodes() if not any(True for _ in aggregates_in(node))], None
     found = _Expressions(block)
+    if clause is None:
+        return found, None
+    if clause.args.get("all"):
+        for node in block.output_nodes():
+            if not isinstance(node, exp.Literal) and next(aggregates_in(node), None) is None:
+                found.place(node)
+        return found, None
     several = (exp.Rollup, exp.Cube, exp.GroupingSets)
     plain = [node for node in clause.expressions if not isinstance(node, several)]
     clauses: list[list[tuple[int, ...]]] = []
@@ -137,9 +153,9 @@ def _grouping(block: Block, clause: exp.Group | None) -> tuple[list[exp.Expr], l
             places = [(found.place(node),) for node in plain]
             clauses = [_rolled(places) if isinstance(kind, exp.Rollup) else _cubed(places)]
     elif len(plain) == len(clause.expressions):
-        return found.nodes, None
+        return found, None
     sets = [tuple(dict.fromkeys(place for part in chosen for place in part)) for chosen in product(*clauses)]
-    return found.nodes, sets
+    return found, sets
 
 
 class _Expressions:
@@ -148,17 +164,17 @@ class _Expressions:
     def __init__(self, block: Block):
         self.nodes: list[exp.Expr] = []
         self._block = block
-        self._values: list[exp.Expr] = []
+        self.values: list[exp.Expr] = []
 
     def place(self, node: exp.Expr) -> int:
         """The position of an expression; numbers mean items of the SELECT."""
         node = self._block.by_number(node, "GROUP BY")
         value = bare(self._block.without_now(node))
-        for place, known in enumerate(self._values):
+        for place, known in enumerate(self.values):
             if known == value:
                 return place
         self.nodes.append(node)
-        self._values.append(value)
+        self.values.append(value)
         return len(self.nodes) - 1
 
 
