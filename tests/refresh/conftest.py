@@ -1,0 +1,98 @@
+"""Stream tables on real parts: the lake's PostgreSQL, Spark, and DuckDB as the judge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.lake.lake import Lake
+from headwater.refresh.model import Action, Definition, Mode, RefreshResult
+from headwater.refresh.streams import Streams
+from headwater.spark.connector import LakeSpark
+from headwater.typedefs import TableName
+from tests.spark.conftest import con, session, spark
+from tests.spark.judging import plain
+
+
+class World:
+    """A lake with stream tables, and DuckDB beside it."""
+
+    def __init__(self, lake: Lake, session: LakeSpark, con: Any):
+        self.lake = lake
+        self.session = session
+        self.con = con
+        self.streams = Streams(lake, lambda: session)
+        self.queries: dict[str, str] = {}
+
+    def run(self, *statements: str) -> None:
+        """Statements of DuckDB's, one after the other."""
+        for text in statements:
+            self.con.execute(text)
+
+    def make(self, name: str, query: str, mode: Mode = Mode.STRICT, **options: str) -> RefreshResult:
+        definition = Definition(TableName("main", name), query, mode=mode, options=options)
+        self.queries[name] = query
+        return self.streams.create(definition)
+
+    def refresh(self, *names: str, full: bool = False) -> dict[str, RefreshResult]:
+        found = self.streams.refresh(list(names) or None, full=full)
+        return {table_of(result.name): result for result in found}
+
+    def rows(self, text: str) -> Counter[tuple[Any, ...]]:
+        return Counter(tuple(map(rounded, row)) for row in self.con.execute(text).fetchall())
+
+    def check(self, *names: str) -> None:
+        """Stream tables are what DuckDB says that their queries are."""
+        for name in names or self.queries:
+            assert self.rows(f"FROM {name}") == self.rows(self.queries[name]), name
+
+    def snapshots(self) -> int:
+        return self.lake.snapshot().id
+
+
+def table_of(name: str) -> str:
+    return name.rsplit(".", 1)[-1]
+
+
+def rounded(value: Any) -> Any:
+    """Averages differ in their last digits: Spark's are decimals, DuckDB's doubles."""
+    found = plain(value)
+    return (
+        float(f"{float(found):.6g}")
+        if isinstance(found, (int, float)) or hasattr(found, "as_tuple")
+        else found
+    )
+
+
+@pytest.fixture
+def world(lake: Lake, session: LakeSpark, con: Any) -> World:
+    return World(lake, session, con)
+
+
+@pytest.fixture
+def jobs(spark: SparkSession) -> Iterator[Callable[[], int]]:
+    """How many Spark jobs ran since the last time one asked."""
+    context = spark.sparkContext
+    group = "counted"
+    context.setJobGroup(group, "counted jobs")
+    seen: set[int] = set()
+
+    def count() -> int:
+        now = set(context.statusTracker().getJobIdsForGroup(group))
+        fresh = now - seen
+        seen.update(now)
+        return len(fresh)
+
+    yield count
+    context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+
+
+def actions(results: dict[str, RefreshResult]) -> dict[str, Action]:
+    return {name: result.action for name, result in results.items()}
+
+
+__all__: Sequence[str] = ("World", "actions", "con", "session", "spark")

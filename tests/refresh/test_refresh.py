@@ -1,0 +1,272 @@
+"""What a refresh does, and what it leaves alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from headwater.errors import StreamTableError
+from headwater.refresh import wave as waves
+from headwater.refresh.model import Action, Definition, Mode, Status
+from headwater.typedefs import TableName
+from tests.refresh.conftest import World, actions
+from tests.support import duck
+
+ORDERS = (
+    "CREATE TABLE orders (id INT, customer INT, amount DECIMAL(10, 2))",
+    "INSERT INTO orders SELECT range, range % 7, range FROM range(100)",
+    "CREATE TABLE customers (id INT, region VARCHAR)",
+    "INSERT INTO customers VALUES (0, 'n'), (1, 's'), (2, 'n'), (3, NULL), (4, 'w'), (4, 'w')",
+)
+TOTALS = """
+    SELECT c.region, sum(o.amount) AS total, count(*) AS n, avg(o.amount) AS mean, max(o.amount) AS most
+    FROM orders o JOIN customers c ON o.customer = c.id GROUP BY c.region
+"""
+
+
+@pytest.fixture
+def totals(world: World) -> World:
+    world.run(*ORDERS)
+    world.make("totals", TOTALS)
+    return world
+
+
+def test_changes_of_all_inputs_are_followed_at_once(totals: World) -> None:
+    totals.check()
+    totals.run(
+        "INSERT INTO orders VALUES (1000, 3, 5.25), (1001, NULL, 1), (1002, 4, NULL)",
+        "UPDATE orders SET customer = customer + 1 WHERE id % 5 = 0",
+        "DELETE FROM orders WHERE id BETWEEN 40 AND 60",
+        "UPDATE customers SET region = 's' WHERE id = 2",
+        "DELETE FROM customers WHERE id = 1",
+        "INSERT INTO customers VALUES (6, 'new'), (0, 'n')",
+    )
+    assert actions(totals.refresh()) == {"totals": Action.INCREMENTAL}
+    totals.check()
+
+
+def test_nothing_changed_is_no_job_and_no_snapshot(totals: World, jobs: Callable[[], int]) -> None:
+    before = totals.snapshots()
+    jobs()
+    (result,) = totals.refresh().values()
+    assert (result.action, result.reason_code, jobs()) == (Action.NO_DATA, "no_changes", 0)
+    assert totals.snapshots() == before
+
+
+def test_compaction_and_changes_of_other_tables_are_no_changes(totals: World) -> None:
+    totals.run("DELETE FROM orders WHERE id < 10")
+    totals.refresh()
+    totals.run(
+        "CALL ducklake_flush_inlined_data('lake')",
+        "CALL ducklake_rewrite_data_files('lake', 'orders', delete_threshold => 0.01)",
+        "CREATE TABLE other AS SELECT 1 AS a",
+    )
+    assert actions(totals.refresh()) == {"totals": Action.NO_DATA}
+
+
+def test_a_small_refresh_is_one_query_and_reads_what_changed(totals: World, jobs: Callable[[], int]) -> None:
+    totals.run("INSERT INTO orders VALUES (2000, 0, 5)")
+    totals.refresh()
+    totals.run("INSERT INTO orders VALUES (2001, 0, 5)")
+    jobs()
+    (result,) = totals.refresh().values()
+    # One query: a join with two tables and the stored rows, of which small ones are sent round first.
+    assert jobs() <= 5
+    assert (result.rows_in, result.rows_inserted, result.rows_deleted) == (1, 1, 1)
+
+
+def test_an_update_of_columns_that_are_not_used_is_nothing(world: World) -> None:
+    world.run(*ORDERS)
+    world.make("counted", "SELECT customer, count(*) AS n FROM orders GROUP BY customer")
+    world.run("UPDATE orders SET amount = amount + 1")
+    before = world.snapshots()
+    assert actions(world.refresh()) == {"counted": Action.NO_DATA}
+    assert world.snapshots() == before
+    assert actions(world.refresh()) == {"counted": Action.NO_DATA}
+
+
+def test_a_change_and_its_inverse_are_nothing(totals: World) -> None:
+    totals.run("UPDATE orders SET amount = amount + 1", "UPDATE orders SET amount = amount - 1")
+    before = totals.snapshots()
+    totals.refresh()
+    assert totals.snapshots() == before
+    totals.check()
+
+
+def test_a_full_refresh_commits_only_what_differs(totals: World) -> None:
+    totals.run("INSERT INTO orders VALUES (3000, 0, 7)")
+    (result,) = totals.refresh(full=True).values()
+    assert (result.action, result.reason_code) == (Action.FULL, "requested")
+    assert (result.rows_inserted, result.rows_deleted) == (1, 1)
+    totals.check()
+    assert totals.refresh("totals", full=True)["totals"].rows_inserted == 0
+
+
+def test_changed_groups_keep_their_row_ids_and_history(totals: World) -> None:
+    created = totals.snapshots()
+    totals.run("INSERT INTO orders VALUES (3000, 0, 7)")
+    totals.refresh()
+    (stream,) = totals.streams.all()
+    feed = totals.session.table(str(stream.storage.table)).changes(created + 1).toArrow().to_pylist()
+    assert {row["_change_type"] for row in feed} == {"update_preimage", "update_postimage"}
+    old = totals.rows(f"SELECT region, total FROM {stream.storage.table} AT (VERSION => {created})")
+    assert old != totals.rows("SELECT region, total FROM totals")
+
+
+def test_the_result_is_a_view_in_duckdb_under_any_alias_and_in_spark(totals: World) -> None:
+    from headwater.spark.sql import run_sql
+
+    with duck(totals.lake.dsn, alias="other_name") as elsewhere:
+        assert elsewhere.execute("SELECT count(*) FROM other_name.main.totals").fetchall() == [(4,)]
+    assert run_sql(totals.session, "SELECT region FROM totals WHERE n > 0").count() == 4
+    names = [row[0] for row in totals.con.execute("DESCRIBE totals").fetchall()]
+    assert names == ["region", "total", "n", "mean", "most"]
+
+
+def test_groups_that_having_hides_come_and_go(world: World) -> None:
+    world.run(*ORDERS)
+    world.make("busy", "SELECT customer, count(*) AS n FROM orders GROUP BY customer HAVING count(*) > 14")
+    world.check()
+    world.run("DELETE FROM orders WHERE id IN (0, 7)", "INSERT INTO orders VALUES (500, 5, 1), (501, 6, 1)")
+    world.refresh()
+    world.check()
+
+
+def test_time_alone_moves_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run(
+        "CREATE TABLE events (id INT, happened TIMESTAMPTZ)",
+        "INSERT INTO events SELECT range, now() - to_hours(range) FROM range(48)",
+    )
+    world.make("recent", "SELECT id FROM events WHERE happened > now() - INTERVAL 24 HOURS")
+    assert world.rows("SELECT count(*) FROM recent") == world.rows("SELECT 24")
+    later = datetime.now(UTC) + timedelta(hours=6)
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return later
+
+    monkeypatch.setattr(waves, "datetime", Later)
+    (result,) = world.refresh().values()
+    assert (result.action, result.rows_deleted) == (Action.INCREMENTAL, 6)
+    assert world.rows("SELECT min(id), max(id) FROM recent") == world.rows("SELECT 0, 17")
+
+
+def test_a_source_that_expired_is_read_anew(totals: World) -> None:
+    totals.run("INSERT INTO orders VALUES (4000, 0, 1)", "DELETE FROM orders WHERE id = 1")
+    newest = totals.snapshots()
+    versions = ", ".join(str(snapshot.id) for snapshot in totals.lake.snapshots() if snapshot.id < newest)
+    totals.run(f"CALL ducklake_expire_snapshots('lake', versions => [{versions}])")
+    (result,) = totals.refresh().values()
+    assert (result.action, result.reason_code) == (Action.REINITIALIZE, "snapshot_expired")
+    totals.check()
+
+
+def test_a_source_made_anew_is_read_anew(totals: World) -> None:
+    totals.run("DROP TABLE customers", "CREATE TABLE customers AS SELECT 0 AS id, 'all' AS region")
+    (result,) = totals.refresh().values()
+    assert (result.action, result.reason_code) == (Action.REINITIALIZE, "source_replaced")
+    totals.check()
+
+
+def test_what_cannot_follow_changes_says_so(world: World) -> None:
+    world.run(*ORDERS)
+    query = "SELECT id, row_number() OVER (ORDER BY id) AS place FROM orders"
+    with pytest.raises(StreamTableError, match="strict") as refused:
+        world.make("ranked", query)
+    assert "PARTITION BY" in str(refused.value)
+    world.make("ranked", query, Mode.AUTO)
+    world.run("DELETE FROM orders WHERE id < 3")
+    (result,) = world.refresh().values()
+    assert (result.action, result.reason_code) == (Action.FULL, "not_incremental")
+    assert "PARTITION BY" in result.reason
+    world.check()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ALTER TABLE orders DROP COLUMN amount", "amount"),
+        ("ALTER TABLE orders ALTER amount TYPE DECIMAL(12, 2)", "amount"),
+        ("DROP TABLE customers", "customers"),
+    ],
+)
+def test_a_source_that_changed_its_form_is_named(totals: World, change: str, said: str) -> None:
+    totals.make("other", "SELECT id FROM orders WHERE id < 5")
+    totals.run(change, "INSERT INTO orders (id, customer) VALUES (900, 1)")
+    results = totals.refresh()
+    assert results["totals"].action is Action.FAILED
+    assert said in results["totals"].reason
+    assert "totals" in str(results["totals"].error)
+    assert results["other"].action is not Action.FAILED
+
+
+def test_who_fails_too_often_is_suspended_and_resumes_on_request(totals: World) -> None:
+    totals.streams.alter("totals", options={"max_failures": "2"})
+    totals.run("ALTER TABLE customers RENAME COLUMN region TO area", "INSERT INTO orders VALUES (900, 1, 1)")
+    assert actions(totals.refresh()) == {"totals": Action.FAILED}
+    assert totals.streams.get("totals").status is Status.ACTIVE
+    totals.refresh()
+    stopped = totals.streams.get("totals")
+    assert (stopped.status, stopped.failures) == (Status.SUSPENDED, 2)
+    assert totals.refresh() == {}
+    totals.run("ALTER TABLE customers RENAME COLUMN area TO region")
+    totals.streams.alter("totals", status=Status.ACTIVE)
+    assert actions(totals.refresh()) == {"totals": Action.INCREMENTAL}
+    totals.check()
+
+
+def test_many_changes_are_written_by_spark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from headwater.refresh import computing, deltas, storing
+
+    world.run(*ORDERS)
+    world.make(
+        "wide", "SELECT o.id, o.amount, c.region FROM orders o LEFT JOIN customers c ON o.customer = c.id"
+    )
+    world.make("totals", TOTALS)
+    monkeypatch.setattr(computing, "SMALL", -1)
+    monkeypatch.setattr(storing, "most_rows", lambda frame: 0)
+    monkeypatch.setattr(deltas, "FOR_THE_DRIVER", 0)
+    world.run(
+        "INSERT INTO orders SELECT range, range % 9, range FROM range(200, 400)",
+        "DELETE FROM orders WHERE id % 3 = 0",
+        "UPDATE customers SET region = 'x' WHERE id < 2",
+    )
+    assert set(actions(world.refresh()).values()) == {Action.INCREMENTAL}
+    world.check()
+    world.run("DELETE FROM orders", "DELETE FROM customers")
+    world.refresh()
+    world.check()
+
+
+def test_replacing_builds_beside_the_old_and_swaps(totals: World) -> None:
+    before = totals.streams.get("totals")
+    same = Definition(
+        TableName("main", "totals"), "-- a note\n" + TOTALS.lower().replace("main", "main"), mode=Mode.STRICT
+    )
+    assert totals.streams.plan(same).kind in ("nothing", "alter")
+    other = Definition(
+        TableName("main", "totals"), "SELECT customer, count(*) AS n FROM orders GROUP BY customer"
+    )
+    assert totals.streams.plan(other).kind == "rebuild"
+    at = totals.snapshots()
+    totals.streams.create(other, or_replace=True)
+    assert totals.snapshots() == at + 1
+    after = totals.streams.get("totals")
+    assert (after.id, after.storage.table_id) != (before.id, before.storage.table_id)
+    assert after.id == before.id
+    totals.queries["totals"] = other.query or ""
+    totals.check()
+    assert totals.con.execute(f"SELECT count(*) FROM totals AT (VERSION => {at})").fetchall()
+
+
+def test_dropping_leaves_nothing(totals: World) -> None:
+    assert totals.streams.drop("totals")
+    assert not totals.streams.drop("totals", if_exists=True)
+    state = totals.lake.state()
+    assert not [view for view in state.views.values() if view.name.name == "totals"]
+    assert not [table for table in state.tables.values() if table.name.schema == "_headwater"]
+    assert totals.streams.all() == []
