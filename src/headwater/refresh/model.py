@@ -61,7 +61,7 @@ class Definition:
     @property
     def fingerprint(self) -> str:
         """The same for definitions that give the same rows in the same storage."""
-        parts = [self.query, self.function, dict(self.inputs), self.options.get("nondeterministic")]
+        parts = [self.query, self.function, dict(self.inputs), self.options.get("nondeterministic", "refuse")]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 

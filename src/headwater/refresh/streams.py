@@ -32,6 +32,7 @@ from headwater.refresh.model import (
 )
 from headwater.refresh.provenance import Provenance
 from headwater.refresh.sources import Sources
+from headwater.refresh.spark_errors import spark_errors
 from headwater.refresh.status import StreamStatus, status_of
 from headwater.refresh.store import StreamStore, new_stream_id
 from headwater.refresh.verifying import verify
@@ -272,11 +273,12 @@ class Streams:
             held[:] = [tx]
             return self._built(session, tx, definition, existing, refresh_id)
 
-        result = self.lake.run(
-            work,
-            author=author(str(definition.name), refresh_id),
-            message=f"{'create' if existing is None else 'replace'} stream table {definition.name}",
-        )
+        with spark_errors(definition.name):
+            result = self.lake.run(
+                work,
+                author=author(str(definition.name), refresh_id),
+                message=f"{'create' if existing is None else 'replace'} stream table {definition.name}",
+            )
         return replace(result, snapshot_id=held[0].snapshot_id, seconds=time.monotonic() - began)
 
     def _built(

@@ -31,14 +31,13 @@ from headwater.refresh.model import (
     Status,
     StreamTable,
 )
+from headwater.refresh.options import DEFAULTS
 from headwater.refresh.store import Refreshed, StreamStore
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import spark_type
 
 #: What stands for the snapshot that a commit becomes, until it is known.
 THIS_COMMIT = -1
-#: So many refreshes may fail in a row before a stream table is suspended, unless its options say otherwise.
-MAX_FAILURES = 5
 #: How often a wave is tried when what it needs does not answer.
 TRIES = 3
 
@@ -77,7 +76,7 @@ class Wave:
         ]
         failures = self.store.record_all(unseen)
         for _, stream in results:
-            most = int(stream.definition.options.get("max_failures", MAX_FAILURES))
+            most = int({**DEFAULTS, **stream.definition.options}["max_failures"])
             if failures.get(stream.id, 0) >= most and stream.status is Status.ACTIVE:
                 self.store.set_status(stream.id, Status.SUSPENDED)
 
