@@ -1,0 +1,104 @@
+"""Random stream tables on Spark: inputs changed by both engines, refreshed in waves, judged by DuckDB."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from headwater.refresh.model import Action, Definition, Mode
+from headwater.spark.sql import run_sql
+from headwater.typedefs import TableName
+from tests.algebra.choices import Choices
+from tests.algebra.duck_refresh import duck_type
+from tests.algebra.following import counted, in_duckdb
+from tests.algebra.grammar import Contents, Grammar, Schema, change, contents, schema
+from tests.refresh.conftest import World
+
+#: Queries in a world, and waves over them: each wave is a refresh of all, and each of those is a step.
+QUERIES, WAVES = 20, 5
+WORLDS = int(os.environ.get("HEADWATER_RANDOM_WORLDS", "3"))
+
+
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("seed", range(WORLDS))
+def test_random_stream_tables_are_what_duckdb_computes(world: World, seed: int) -> None:
+    choices = Choices(f"streams {seed}")
+    tables = schema(choices)
+    held = contents(choices, tables)
+    _create(world, tables, held)
+    queries = {
+        f"q{number}": Grammar(choices, tables).whole(1 + choices.below(3)) for number in range(QUERIES)
+    }
+    for name, text in queries.items():
+        world.streams.create(Definition(TableName("main", name), text, mode=Mode.INCREMENTAL))
+    _check(world, queries, f"seed {seed}, at first")
+    for wave in range(WAVES):
+        before = held.copy()
+        change(choices, held)
+        _apply(world, before, held, by_spark=choices.chance(3))
+        if choices.chance(3):
+            world.run("CALL ducklake_flush_inlined_data('lake')")
+        if choices.chance(3):
+            world.run("CALL ducklake_merge_adjacent_files('lake')")
+        results = world.refresh()
+        failed = {name: result.error for name, result in results.items() if result.action is Action.FAILED}
+        assert not failed, f"seed {seed}, wave {wave}: {failed}"
+        _check(world, queries, f"seed {seed}, wave {wave}")
+
+
+def _create(world: World, tables: Schema, held: Contents) -> None:
+    for name, columns in tables.items():
+        typed = ", ".join(f"{column} {duck_type(text)}" for column, text in columns)
+        world.run(f"CREATE TABLE {name} ({typed}, own_id BIGINT)")
+        _insert(world, name, [(*row, row_id) for row_id, row in held.rows[name].items()])
+
+
+def _apply(world: World, before: Contents, after: Contents, *, by_spark: bool) -> None:
+    """The difference of two contents as statements, by one engine or the other."""
+
+    def run(text: str) -> None:
+        if by_spark:
+            run_sql(world.session, text)
+        else:
+            world.run(text)
+
+    for name, columns in after.tables.items():
+        old, new = before.rows[name], after.rows[name]
+        gone = [str(row_id) for row_id in old if row_id not in new]
+        if gone:
+            run(f"DELETE FROM {name} WHERE own_id IN ({', '.join(gone)})")
+        for row_id, row in new.items():
+            if row_id in old and old[row_id] != row:
+                values = ", ".join(
+                    f"{column} = {_typed(value, text)}"
+                    for (column, text), value in zip(columns, row, strict=True)
+                )
+                run(f"UPDATE {name} SET {values} WHERE own_id = {row_id}")
+        _insert(world, name, [(*row, row_id) for row_id, row in new.items() if row_id not in old])
+
+
+def _insert(world: World, name: str, rows: list[tuple[Any, ...]]) -> None:
+    if rows:
+        marks = ", ".join("?" for _ in rows[0])
+        world.con.executemany(f"INSERT INTO {name} VALUES ({marks})", rows)
+
+
+def _typed(value: Any, type_text: str) -> str:
+    if value is None:
+        return "NULL"
+    quoted = str(value).replace("'", "''")
+    return f"CAST('{quoted}' AS {'VARCHAR(10)' if type_text == 'string' else type_text})"
+
+
+def _check(world: World, queries: dict[str, str], when: str) -> None:
+    today = datetime.now(UTC).date()
+    for name, text in queries.items():
+        expected = counted(world.con.execute(in_duckdb(text, today)).fetchall())
+        found = counted(world.con.execute(f"FROM {name}").fetchall())
+        assert found == expected, (
+            f"{when}: {text}\nmissing {dict((expected - found).most_common(4))}, "
+            f"too many {dict((found - expected).most_common(4))}"
+        )
