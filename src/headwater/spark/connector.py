@@ -21,6 +21,7 @@ from headwater.spark.jvm import Jvm
 from headwater.spark.reading.columns import NativeColumn
 from headwater.spark.reading.deletes import delete_count
 from headwater.spark.reading.frame import FrameReader
+from headwater.spark.reading.kept import KeptRelations
 from headwater.spark.reading.pushed import predicate_of, says_something
 from headwater.spark.session import attach_session
 from headwater.spark.stores import JvmStores
@@ -41,6 +42,8 @@ class LakeSpark:
         self.jvm = Jvm(spark)
         self.stores = JvmStores(spark, lake.store.options)
         self.writer = RowWriter(self.stores)
+        self.kept = KeptRelations()
+        """Plans of tables that statements named."""
 
     @cached_property
     def reader(self) -> FrameReader:

@@ -1,12 +1,13 @@
 """The part of the connector that must run inside Spark's JVM.
 
 Spark asks a scan for its files, and offers the conditions it pushed down, through a Scala interface that
-Python cannot implement. The three small Java classes beside this file do; Janino, which Spark ships to
+Python cannot implement. The small Java classes beside this file do; Janino, which Spark ships to
 compile its own generated code, compiles them when they are first needed. They run in the driver alone.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
@@ -15,13 +16,13 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from headwater.errors import UnsupportedError
 
 #: In the order in which they need each other.
-_SOURCES = ("Filters", "LakeFiles", "Plans")
+_SOURCES = ("Filters", "LakeFiles", "Plans", "Deletes", "Merges")
 
 
 class Jvm:
@@ -66,6 +67,14 @@ class Jvm:
     def empty(self, spark: SparkSession, fields: Sequence[StructField]) -> DataFrame:
         """A scan of no files."""
         return self.files(spark, "nothing", StructType(list(fields)), StructType([]), "[]", None)
+
+    def selected(self, frame: DataFrame, texts: Sequence[str]) -> DataFrame:
+        """Expressions of Spark's SQL over the rows of a DataFrame, in a single call."""
+        return DataFrame(self._call("Plans", "selected", frame._jdf, json.dumps(texts)), frame.sparkSession)
+
+    def words_condition(self, spark: SparkSession, text: str, name: str, words: bytes) -> Column:
+        """A condition in which the column `name` stands for an array of words of 64 bits; see `Deletes`."""
+        return Column(self._call("Deletes", "condition", spark._jsparkSession, text, name, words))
 
     def conditions(self, frame: DataFrame) -> str:
         """The conditions of a filtered scan, as `Filters` writes them."""
