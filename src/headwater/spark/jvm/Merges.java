@@ -1,12 +1,12 @@
 package headwater;
 
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
-import java.util.ArrayList;
-import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.expressions.Alias;
 import org.apache.spark.sql.catalyst.expressions.And;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -16,6 +16,8 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.Join;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.SparkSession;
 
 /** What a MERGE asks of its two sides: the table on the left of a join, the source on the right. */
 public class Merges {
@@ -81,16 +83,19 @@ public class Merges {
         return found.toString();
     }
 
-    /** The rows of a plan whose first {@code count} columns are the table's, the others the source's. */
-    public static LogicalPlan joined(LogicalPlan analyzed, int count, String table, String source) {
+    /** The rows of a plan under other names, the first {@code count} columns as the table's, the others as the source's. */
+    public static Object joined(
+            SparkSession session, LogicalPlan analyzed, String names, int count, String table, String source)
+            throws Exception {
+        String[] given = (String[]) new ObjectMapper().readValue(names, String[].class);
         List columns = new ArrayList();
         Iterator each = list(analyzed.output()).iterator();
         for (int i = 0; each.hasNext(); i++) {
             List alias = new ArrayList();
             alias.add(i < count ? table : source);
-            columns.add(((Attribute) each.next()).withQualifier(seq(alias)));
+            columns.add(((Attribute) each.next()).withName(given[i]).withQualifier(seq(alias)));
         }
-        return new Project(seq(columns), analyzed);
+        return Dataset.ofRows(session, new Project(seq(columns), analyzed));
     }
 
     private static Map places(LogicalPlan side) {

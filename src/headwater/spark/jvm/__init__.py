@@ -119,6 +119,24 @@ class Jvm:
         """Expressions of an analysed view that DuckDB computes otherwise, as SQL; see `Plans`."""
         return [str(text) for text in self._call("Plans", "computedOtherwise", plan)]
 
+    def equalities(self, joined: DataFrame) -> tuple[list[tuple[int, int]], bool]:
+        """The places of columns that a join wants to be equal, and whether it wants nothing else."""
+        found = json.loads(self._call("Merges", "equalities", joined._jdf.queryExecution().analyzed()))
+        return [(mine, theirs) for mine, theirs in found["equal"]], found["whole"]
+
+    def needed(self, selected: DataFrame) -> list[int] | None:
+        """The places of the columns on a join's left that a selection from it needs; None if unknown."""
+        found = self._call("Merges", "needed", selected._jdf.queryExecution().analyzed())
+        return None if found is None else list(json.loads(found))
+
+    def as_joined(
+        self, rows: DataFrame, names: Sequence[str], count: int, aliases: tuple[str, str]
+    ) -> DataFrame:
+        """The rows under other names: the first `count` columns of one alias, the others of another."""
+        session, plan = rows.sparkSession, rows._jdf.queryExecution().analyzed()
+        jdf = self._call("Merges", "joined", session._jsparkSession, plan, json.dumps(names), count, *aliases)
+        return DataFrame(jdf, session)
+
     def list_of(self, items: Sequence[Any]) -> Any:
         """A Java list."""
         made = self._jvm.java.util.ArrayList()
