@@ -134,6 +134,18 @@ def test_values_that_do_not_fit_are_sparks_error(both: tuple[LakeSpark, Any], fo
     assert con.execute("FROM t EXCEPT ALL FROM theirs").fetchall() == []
 
 
+def test_new_rows_are_not_lost_behind_a_piece_of_the_source_that_has_none(
+    session: LakeSpark, con: Any
+) -> None:
+    con.execute("CREATE TABLE t AS SELECT i AS id, 'old' AS v FROM range(100, 200) r(i)")
+    parts = [session.spark.range(start, start + 100).coalesce(1) for start in (0, 100, 200)]
+    source = parts[0].unionAll(parts[1]).unionAll(parts[2]).selectExpr("id", "'new' AS v")
+    made = session.table("t").merge(source, "t.id = s.id")
+    done = made.when_not_matched_insert({"id": "s.id", "v": "upper(s.v)"}).execute()
+    assert done.inserted == 200
+    assert_same(session, con, "t")
+
+
 def test_a_change_of_another_writer_in_between_is_seen(
     both: tuple[LakeSpark, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

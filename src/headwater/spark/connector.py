@@ -25,7 +25,7 @@ from headwater.spark.reading.kept import KeptRelations
 from headwater.spark.reading.pushed import predicate_of, says_something
 from headwater.spark.session import attach_session
 from headwater.spark.stores import JvmStores
-from headwater.spark.types import to_spark
+from headwater.spark.types import in_pieces, to_spark
 from headwater.spark.writing.rows import RowWriter
 from headwater.typedefs import TableName
 
@@ -108,4 +108,4 @@ class LakeSpark:
     def local_frame(self, rows: Any, table: Table) -> DataFrame:
         """Rows that are in this process as a DataFrame."""
         data: pa.Table = as_arrow(rows, table)
-        return self.spark.createDataFrame(to_spark(data, table.columns))
+        return self.spark.createDataFrame(in_pieces(to_spark(data, table.columns)))

@@ -25,7 +25,7 @@ from headwater.spark.reading.native import NativeReader, Prune
 from headwater.spark.reading.pushed import predicate_of, says_something
 from headwater.spark.reading.workers import hidden_needed, output_schema, read_in_workers, with_hidden
 from headwater.spark.stores import JvmStores
-from headwater.spark.types import to_spark
+from headwater.spark.types import in_pieces, to_spark
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class FrameReader:
                 read_in_workers(self.spark, plan, divided.worker_files, chosen, names, self.lake.store)
             )
         if inlined.num_rows or not parts:
-            parts.append(self.spark.createDataFrame(inlined, output_schema(chosen, names)))
+            parts.append(self.spark.createDataFrame(in_pieces(inlined), output_schema(chosen, names)))
         return ScanFrame(reduce(DataFrame.unionAll, parts), plan, divided, inlined.num_rows)
 
     def _abilities(self, plan: ScanPlan, columns: Sequence[Column]) -> Abilities:

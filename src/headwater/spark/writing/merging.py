@@ -20,7 +20,7 @@ from headwater.lake.model import Column
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.literals import default_sql, name_sql
 from headwater.spark.reading.native import FILE
-from headwater.spark.types import columns_of, from_spark, spark_schema, spark_type
+from headwater.spark.types import columns_of, from_spark, in_pieces, spark_schema, spark_type
 from headwater.spark.writing.assigning import assignments
 from headwater.spark.writing.conforming import as_stored, fit, stored_as
 from headwater.spark.writing.join_keys import rows_met
@@ -175,12 +175,11 @@ class _Run:
         names = [*found.schema.names[: len(needed)], *rows.schema.names, *found.schema.names[len(needed) :]]
         arrays: list[Any] = [*found.columns[: len(needed)], *of_source.columns, *found.columns[len(needed) :]]
         both = pa.Table.from_arrays(arrays, names=[f"headwater {place}" for place in range(len(arrays))])
-        both = both.combine_chunks()  # where columns are in pieces of different lengths, Spark loses rows
         kinds = [spark_type(column) for column in needed]
         kinds += [f.dataType for f in source.schema.fields]
         kinds += [st.IntegerType(), st.LongType(), st.LongType(), st.LongType()]
         fields = [st.StructField(name, kind) for name, kind in zip(both.schema.names, kinds, strict=True)]
-        frame = self.session.spark.createDataFrame(both, st.StructType(fields))
+        frame = self.session.spark.createDataFrame(in_pieces(both), st.StructType(fields))
         aliases = (self.merge.target_alias, self.merge.source_alias)
         joined = self.session.jvm.as_joined(frame, names, len(needed), aliases)
         return self._changes(joined, matched).toArrow()
@@ -231,7 +230,7 @@ class _Run:
         fields = [*schema.fields]
         if SOURCE_ROW in rows.schema.names:
             fields.append(st.StructField(SOURCE_ROW, st.LongType()))
-        frame = self.session.spark.createDataFrame(rows, st.StructType(fields))
+        frame = self.session.spark.createDataFrame(in_pieces(rows), st.StructType(fields))
         return frame.alias(self.merge.source_alias)
 
     def _replace(self, changes: pa.Table, clauses: Sequence[Clause]) -> tuple[int, int]:
