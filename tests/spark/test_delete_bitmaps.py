@@ -7,6 +7,8 @@ from pyspark.sql import SparkSession
 
 from headwater.lake.lake import Lake
 from headwater.spark.connector import LakeSpark
+from headwater.spark.reading import deletes
+from headwater.spark.sql import run_sql
 from tests.spark.judging import assert_same, versions
 from tests.support import duck
 
@@ -24,4 +26,34 @@ def test_rows_are_deleted_up_to_the_edges_and_no_further(lake: Lake, spark: Spar
     con.execute(f"DELETE FROM t WHERE {where}")
     session = LakeSpark(lake, spark)
     assert_same(session, con, "t", versions(session, "t")[-1])
+    con.close()
+
+
+def test_deletes_in_more_rows_than_an_array_has_bits_for_are_joined(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deletes, "_FOR_AN_ARRAY", 100)
+    con = duck(lake.dsn)
+    con.execute("CREATE TABLE t (id INTEGER)")
+    con.execute("INSERT INTO t SELECT * FROM range(100000)")
+    con.execute(f"DELETE FROM t WHERE id % 10 = 3 OR {EDGES}")
+    session = LakeSpark(lake, spark)
+    assert_same(session, con, "t", versions(session, "t")[-1])
+    con.close()
+
+
+def test_a_table_with_deletes_is_read_twice_in_one_statement(lake: Lake, spark: SparkSession) -> None:
+    con = duck(lake.dsn)
+    con.execute("CREATE TABLE t (id INTEGER, g INTEGER)")
+    con.execute("INSERT INTO t SELECT range, range % 7 FROM range(10000)")
+    con.execute("INSERT INTO t SELECT range, range % 5 FROM range(10000, 20000)")
+    con.execute(f"DELETE FROM t WHERE id % 3 = 0 OR {EDGES}")
+    query = """
+        SELECT a.g, count(*), sum(a.id) FROM t a
+        WHERE a.id > (SELECT avg(id) FROM t b WHERE b.g = a.g)
+          AND EXISTS (SELECT 1 FROM t c WHERE c.id = a.id + 1) AND a.id NOT IN (SELECT id FROM t WHERE g = 2)
+        GROUP BY a.g ORDER BY a.g
+    """
+    found = [tuple(row) for row in run_sql(LakeSpark(lake, spark), query).collect()]
+    assert found == con.execute(query).fetchall() != []
     con.close()

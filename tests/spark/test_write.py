@@ -134,24 +134,27 @@ def test_merge_without_a_clause_for_the_rest_leaves_it_alone(table: LakeTable, c
     assert con.execute("SELECT count(*) FROM t WHERE price = 9").fetchone() == (10 + 1,)
 
 
-def test_merge_reads_only_files_that_the_source_can_meet(session: LakeSpark, con: Any) -> None:
+def test_merge_reads_only_files_that_the_source_can_meet(
+    session: LakeSpark, con: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     con.execute("CREATE TABLE t (id INTEGER, v VARCHAR)")
     for start in range(0, 200, 20):
         con.execute(f"INSERT INTO t SELECT i, 'v' FROM range({start}, {start + 20}) r(i)")
     source = session.spark.range(75, 95).selectExpr("cast(id AS int) AS id", "'new' AS v")
     none = source.select(F.lit(None).cast("int").alias("id"), "v")
     read: list[int] = []
-    plain = session.reader.read
+    plain = Transaction.scan
 
-    def counting(plan: Any, **options: Any) -> Any:
-        read.append(len(plan.files))
-        return plain(plan, **options)
+    def counting(tx: Transaction, *given: Any) -> Any:
+        found = plain(tx, *given)
+        read.append(len(found.files))
+        return found
 
-    session.reader.read = counting  # type: ignore[method-assign]
+    monkeypatch.setattr(Transaction, "scan", counting)
     for rows, on in ((source, "t.id = s.id"), (source, "s.id = t.id AND t.v = s.v"), (none, "t.id = s.id")):
         session.table("t").merge(rows, on).when_matched_update_all().when_not_matched_insert_all().execute()
         assert_same(session, con, "t")
-    assert read[::2] == [2, 1, 0]  # the second meets the updated rows, NULL meets nothing
+    assert read == [2, 1, 0]  # the second meets the updated rows, NULL meets nothing
 
 
 def test_one_row_of_the_source_with_a_great_many_partners_stays_out_of_the_driver(

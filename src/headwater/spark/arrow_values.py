@@ -107,6 +107,13 @@ def from_spark(data: pa.Table, columns: Sequence[Column]) -> pa.Table:
     return pa.Table.from_arrays(arrays, names=data.schema.names)
 
 
+def in_pieces(data: pa.Table) -> pa.Table:
+    """The same rows for `createDataFrame`, which takes a piece without rows for the end of all of them."""
+    pieces = data.to_batches()
+    left = [piece for piece in pieces if piece.num_rows]
+    return data if len(left) == len(pieces) else pa.Table.from_batches(left, data.schema)
+
+
 def _chunked(array: AnyArray, kind: AnyType, convert: Callable[[AnyArray], AnyArray]) -> AnyArray:
     if array.type.equals(kind) and not pa.types.is_nested(kind):
         return array

@@ -27,7 +27,7 @@ from headwater.lake.reading.change_reader import EVENT_COLUMNS, event_rows, read
 from headwater.lake.reading.change_rows import CHANGE_COLUMNS
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.spark.literals import name_sql
-from headwater.spark.types import spark_schema, spark_type, to_spark
+from headwater.spark.types import in_pieces, spark_schema, spark_type, to_spark
 from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def changes(
     if not (plan.rows_at_most > FOR_THE_DRIVER if large is None else large):
         found = read_changes(plan, lake.store, lake.db, net=net, replan=True)
         columns = (*plan.table.columns, *CHANGE_COLUMNS)
-        return session.spark.createDataFrame(to_spark(found, columns), spark_schema(columns))
+        return session.spark.createDataFrame(in_pieces(to_spark(found, columns)), spark_schema(columns))
     return _Feed(session, plan).read(net)
 
 
@@ -99,7 +99,7 @@ class _Feed:
         schema = _event_schema(self.columns)
         if not rows.num_rows:
             rows = no_rows(rows.schema)
-        return self.session.spark.createDataFrame(to_spark(rows, self.columns), schema)
+        return self.session.spark.createDataFrame(in_pieces(to_spark(rows, self.columns)), schema)
 
     def _arrived(self, arrivals: Sequence[FileChanges]) -> DataFrame:
         """Rows of files from which nothing was deleted until the end of the range."""

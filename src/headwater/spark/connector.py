@@ -21,10 +21,11 @@ from headwater.spark.jvm import Jvm
 from headwater.spark.reading.columns import NativeColumn
 from headwater.spark.reading.deletes import delete_count
 from headwater.spark.reading.frame import FrameReader
+from headwater.spark.reading.kept import KeptRelations
 from headwater.spark.reading.pushed import predicate_of, says_something
 from headwater.spark.session import attach_session
 from headwater.spark.stores import JvmStores
-from headwater.spark.types import to_spark
+from headwater.spark.types import in_pieces, to_spark
 from headwater.spark.writing.rows import RowWriter
 from headwater.typedefs import TableName
 
@@ -41,6 +42,8 @@ class LakeSpark:
         self.jvm = Jvm(spark)
         self.stores = JvmStores(spark, lake.store.options)
         self.writer = RowWriter(self.stores)
+        self.kept = KeptRelations()
+        """Plans of tables that statements named."""
 
     @cached_property
     def reader(self) -> FrameReader:
@@ -105,4 +108,4 @@ class LakeSpark:
     def local_frame(self, rows: Any, table: Table) -> DataFrame:
         """Rows that are in this process as a DataFrame."""
         data: pa.Table = as_arrow(rows, table)
-        return self.spark.createDataFrame(to_spark(data, table.columns))
+        return self.spark.createDataFrame(in_pieces(to_spark(data, table.columns)))

@@ -33,13 +33,14 @@ from pyspark.sql import types as st
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.lake.format.types import TYPE_KEY, AnyType, decimal_parts, supported_types
 from headwater.lake.model import Column
-from headwater.spark.arrow_values import from_spark, to_spark
+from headwater.spark.arrow_values import from_spark, in_pieces, to_spark
 
 __all__ = [
     "INTERVAL",
     "arrow_type_of",
     "columns_of",
     "from_spark",
+    "in_pieces",
     "spark_field",
     "spark_schema",
     "spark_type",

@@ -36,6 +36,9 @@ import scala.runtime.AbstractPartialFunction;
  * may hold matching rows.
  */
 public class LakeFiles implements FileIndex {
+    /** A relation may be kept for many statements: of their questions only so many are remembered. */
+    private static final int MOST_ANSWERS = 64;
+
     private final String name;
     private final StructType constants;
     private final PartitionDirectory[] files;
@@ -126,6 +129,7 @@ public class LakeFiles implements FileIndex {
                 if (!numbers[i].isEmpty()) left.add(files[Integer.parseInt(numbers[i])]);
             }
         }
+        if (answers.size() >= MOST_ANSWERS) answers.clear();
         answers.put(question, left);
         return left;
     }

@@ -1,9 +1,11 @@
 package headwater;
 
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.util.ArrayList;
 import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.catalyst.analysis.CTESubstitution$;
 import org.apache.spark.sql.catalyst.analysis.RelationChanges;
 import org.apache.spark.sql.catalyst.analysis.RelationTimeTravel;
@@ -34,6 +36,11 @@ public class Plans {
     /** The statement with its WITH clauses put in place, so that what is left to look up are tables and views. */
     public static LogicalPlan withoutNamedQueries(LogicalPlan plan) {
         return CTESubstitution$.MODULE$.apply(plan);
+    }
+
+    /** The rows of expressions, a JSON list of texts, over those of a plan. */
+    public static Object selected(Dataset frame, String texts) throws Exception {
+        return frame.selectExpr((String[]) new ObjectMapper().readValue(texts, String[].class));
     }
 
     /** Every relation that is not known yet: names, names at an older version, table functions. */

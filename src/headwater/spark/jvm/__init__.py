@@ -1,12 +1,13 @@
 """The part of the connector that must run inside Spark's JVM.
 
 Spark asks a scan for its files, and offers the conditions it pushed down, through a Scala interface that
-Python cannot implement. The three small Java classes beside this file do; Janino, which Spark ships to
+Python cannot implement. The small Java classes beside this file do; Janino, which Spark ships to
 compile its own generated code, compiles them when they are first needed. They run in the driver alone.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
@@ -15,13 +16,13 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 from pyspark.java_gateway import ensure_callback_server_started
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from headwater.errors import UnsupportedError
 
 #: In the order in which they need each other.
-_SOURCES = ("Filters", "LakeFiles", "Plans")
+_SOURCES = ("Filters", "LakeFiles", "Plans", "Deletes", "Merges")
 
 
 class Jvm:
@@ -67,6 +68,14 @@ class Jvm:
         """A scan of no files."""
         return self.files(spark, "nothing", StructType(list(fields)), StructType([]), "[]", None)
 
+    def selected(self, frame: DataFrame, texts: Sequence[str]) -> DataFrame:
+        """Expressions of Spark's SQL over the rows of a DataFrame, in a single call."""
+        return DataFrame(self._call("Plans", "selected", frame._jdf, json.dumps(texts)), frame.sparkSession)
+
+    def words_condition(self, spark: SparkSession, text: str, name: str, words: bytes) -> Column:
+        """A condition in which the column `name` stands for an array of words of 64 bits; see `Deletes`."""
+        return Column(self._call("Deletes", "condition", spark._jsparkSession, text, name, words))
+
     def conditions(self, frame: DataFrame) -> str:
         """The conditions of a filtered scan, as `Filters` writes them."""
         return str(self._call("Plans", "conditions", frame._jdf.queryExecution().optimizedPlan()))
@@ -109,6 +118,24 @@ class Jvm:
     def computed_otherwise(self, plan: Any) -> list[str]:
         """Expressions of an analysed view that DuckDB computes otherwise, as SQL; see `Plans`."""
         return [str(text) for text in self._call("Plans", "computedOtherwise", plan)]
+
+    def equalities(self, joined: DataFrame) -> tuple[list[tuple[int, int]], bool]:
+        """The places of columns that a join wants to be equal, and whether it wants nothing else."""
+        found = json.loads(self._call("Merges", "equalities", joined._jdf.queryExecution().analyzed()))
+        return [(mine, theirs) for mine, theirs in found["equal"]], found["whole"]
+
+    def needed(self, selected: DataFrame) -> list[int] | None:
+        """The places of the columns on a join's left that a selection from it needs; None if unknown."""
+        found = self._call("Merges", "needed", selected._jdf.queryExecution().analyzed())
+        return None if found is None else list(json.loads(found))
+
+    def as_joined(
+        self, rows: DataFrame, names: Sequence[str], count: int, aliases: tuple[str, str]
+    ) -> DataFrame:
+        """The rows under other names: the first `count` columns of one alias, the others of another."""
+        session, plan = rows.sparkSession, rows._jdf.queryExecution().analyzed()
+        jdf = self._call("Merges", "joined", session._jsparkSession, plan, json.dumps(names), count, *aliases)
+        return DataFrame(jdf, session)
 
     def list_of(self, items: Sequence[Any]) -> Any:
         """A Java list."""

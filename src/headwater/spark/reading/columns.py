@@ -6,8 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column as SparkColumn
-from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from headwater.lake.format.types import decimal_parts
@@ -62,15 +60,13 @@ class NativeColumn:
         """The field to read, found by its id; files without it have the initial default."""
         return st.StructField(self.name, _file_type(self.column), True, _metadata(self.column))
 
-    def value(self) -> SparkColumn:
-        """The column as the table has it."""
-        read = F.col(name_sql(self.name))
+    def value(self) -> str:
+        """The column as the table has it, in Spark's SQL."""
+        read = name_sql(self.name)
         if self.column.type == "uuid":
-            digits = F.lower(F.hex(read))
-            parts = [F.substring(digits, start, size) for start, size in _UUID_PARTS]
-            read = F.concat_ws("-", *parts)
-            read = F.when(F.col(name_sql(self.name)).isNotNull(), read)
-        return read.alias(self.column.name)
+            parts = [f"substring(lower(hex({read})), {start}, {size})" for start, size in _UUID_PARTS]
+            return f"CASE WHEN {read} IS NOT NULL THEN concat_ws('-', {', '.join(parts)}) END"
+        return read
 
 
 _UUID_PARTS = ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))

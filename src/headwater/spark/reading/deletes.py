@@ -1,16 +1,23 @@
-"""Deleted rows of a plan's files, for an anti-join with the scan.
+"""Deleted rows of a plan's files, and how a scan leaves them out.
 
-A row is one number, the file's place in the plan and the position in the file together: Spark looks a single
-long up several times faster than a text and a long. What the driver knows is joined as bitmaps: a few hundred
-rows instead of one for each deleted row, and a bit of an array that stays in the processor's cache.
+| deleted rows | how |
+|---|---|
+| in files of up to 30 million rows | an array with a bit for each row, which a condition looks into |
+| in files of more rows | an anti-join with bitmaps of spans of rows in which any is deleted |
+| more than the driver reads | an anti-join with the delete files, which Spark reads |
+
+In joins a row is one number, the file's place in the plan and the position in the file together: Spark looks
+a single long up several times faster than a text and a long. Bitmaps are a few hundred rows instead of one
+for each deleted row, and a bit of an array that stays in the processor's cache.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +30,7 @@ from headwater.lake.model import DELETE_POS_FIELD, SNAPSHOT_ID_COLUMN, SNAPSHOT_
 from headwater.lake.reading.deletes import deleted_positions
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.spark.jvm import Jvm
-from headwater.spark.reading.native import FILE, POSITION
+from headwater.spark.reading.native import FILE, FIRST_WORD, POSITION
 from headwater.storage.store import Store
 
 #: Positions of one file are below this; Parquet files of a trillion rows are not made.
@@ -39,6 +46,14 @@ _DENSE = 64
 _FOR_THE_DRIVER = 2_000_000
 #: Up to this many numbers, every executor gets them all; beyond, Spark joins as it joins large tables.
 _FOR_BROADCAST = 5_000_000
+#: Up to this many words the bits of all rows of the files are one array, which every task gets.
+_FOR_AN_ARRAY = 1 << 19
+_ARRAY = "headwater deleted words"
+#: Rows that the array says nothing about are there.
+_NOT_IN_ARRAY = (
+    f"NOT (getbit(get(`{_ARRAY}`, CAST(`{FIRST_WORD}` + shiftright(`{POSITION}`, {_WORD}) AS int)), "
+    f"CAST(`{POSITION}` & {(1 << _WORD) - 1} AS int)) <=> 1)"
+)
 _THREADS = 8
 
 
@@ -61,14 +76,27 @@ class Bitmaps:
 class Deleted:
     """The deleted rows of some files: those that the driver knows, and those that Spark reads."""
 
-    bitmaps: Bitmaps | None
-    keys: DataFrame | None
-    count: int
+    kept: SparkColumn | None = None
+    """Says of a row with `FIRST_WORD` and `POSITION` that it is not deleted."""
+    first_words: Mapping[int, int] = field(default_factory=dict)
+    """`FIRST_WORD` by the number of the file."""
+    bitmaps: Bitmaps | None = None
+    keys: DataFrame | None = None
+    count: int = 0
     """How many rows they are at most."""
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """What a scan must have besides its columns."""
+        if self.kept is not None:
+            return FIRST_WORD, POSITION
+        return () if self.bitmaps is None and self.keys is None else (FILE, POSITION)
 
 
 def without_deleted(rows: DataFrame, deleted: Deleted) -> DataFrame:
     """The rows of a scan that are not among the deleted ones."""
+    if deleted.kept is not None:
+        rows = rows.where(deleted.kept)
     if deleted.bitmaps is not None:
         rows = _without_bits(rows, deleted.bitmaps)
     if deleted.keys is not None:
@@ -111,6 +139,11 @@ def deleted_rows(
 ) -> Deleted:
     """The deleted rows of those files."""
     count = delete_count([plan.files[number] for number in numbers])
+    first_words = _first_words(plan, numbers)
+    if count <= _FOR_THE_DRIVER and first_words[-1] <= _FOR_AN_ARRAY:
+        words = _words(_from_driver(plan, numbers, store), first_words)
+        kept = jvm.words_condition(spark, _NOT_IN_ARRAY, _ARRAY, words)
+        return Deleted(kept, dict(zip(numbers, first_words, strict=False)), count=count)
     distributed: list[int] = []
     if count > _FOR_THE_DRIVER:
         # Deletion vectors are small, and only DuckDB decodes encrypted files.
@@ -120,7 +153,22 @@ def deleted_rows(
     known = _from_driver(plan, here, store)
     known += [(number, np.array(plan.files[number].inlined_deletes, np.int64)) for number in distributed]
     keys = _from_files(spark, jvm, plan, distributed, jvm_path) if distributed else None
-    return Deleted(_bitmaps(spark, _keys(known)), keys, count)
+    return Deleted(bitmaps=_bitmaps(spark, _keys(known)), keys=keys, count=count)
+
+
+def _first_words(plan: ScanPlan, numbers: Sequence[int]) -> list[int]:
+    """Where the bits of each file begin, and where the last ones end."""
+    sizes = [-(-plan.files[number].file.record_count // (1 << _WORD)) for number in numbers]
+    return [0, *accumulate(sizes)]
+
+
+def _words(found: Sequence[tuple[int, np.ndarray]], first_words: Sequence[int]) -> bytes:
+    """A bit for each row of the files, as words of 64 bits, the lowest first."""
+    bits = np.zeros(first_words[-1] << _WORD, np.bool_)
+    for (_, positions), first, end in zip(found, first_words, first_words[1:], strict=False):
+        own = bits[first << _WORD : end << _WORD]
+        own[positions[: np.searchsorted(positions, len(own))]] = True
+    return np.packbits(bits, bitorder="little").tobytes()
 
 
 def _plain_files(scan: FileScan, for_spark: Callable[[str], bool]) -> bool:

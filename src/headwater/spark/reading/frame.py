@@ -19,13 +19,13 @@ from headwater.lake.reading.scan import ScanPlan
 from headwater.spark.jvm import Jvm
 from headwater.spark.reading.branches import Abilities, Branches, branches
 from headwater.spark.reading.columns import is_native, native_columns, native_since
-from headwater.spark.reading.deletes import deleted_rows, without_deleted
+from headwater.spark.reading.deletes import Deleted, deleted_rows, without_deleted
 from headwater.spark.reading.foreign import ForeignFiles
-from headwater.spark.reading.native import FILE, POSITION, NativeReader, Prune
+from headwater.spark.reading.native import NativeReader, Prune
 from headwater.spark.reading.pushed import predicate_of, says_something
 from headwater.spark.reading.workers import hidden_needed, output_schema, read_in_workers, with_hidden
 from headwater.spark.stores import JvmStores
-from headwater.spark.types import to_spark
+from headwater.spark.types import in_pieces, to_spark
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class FrameReader:
                 read_in_workers(self.spark, plan, divided.worker_files, chosen, names, self.lake.store)
             )
         if inlined.num_rows or not parts:
-            parts.append(self.spark.createDataFrame(inlined, output_schema(chosen, names)))
+            parts.append(self.spark.createDataFrame(in_pieces(inlined), output_schema(chosen, names)))
         return ScanFrame(reduce(DataFrame.unionAll, parts), plan, divided, inlined.num_rows)
 
     def _abilities(self, plan: ScanPlan, columns: Sequence[Column]) -> Abilities:
@@ -90,32 +90,29 @@ class FrameReader:
         history = self.lake.column_history(plan.table)
         own = native_columns(columns, history)
 
-        def reader(wanted: tuple[str, ...]) -> NativeReader:
-            return NativeReader(
-                self.spark, self.jvm, plan, own, wanted, self.stores.path, lambda n: self._prune(plan, n)
-            )
-
         parts = []
         for mapping, numbers in [(None, divided.by_id), *divided.by_name.items()]:
             for group, deleted in _alike(plan, numbers):
-                wanted = tuple(dict.fromkeys((*names, FILE, POSITION))) if deleted else names
-                rows = (
-                    reader(wanted).by_id(group) if mapping is None else reader(wanted).by_name(group, mapping)
+                gone = self._deleted(plan, group) if deleted else Deleted()
+                wanted = tuple(dict.fromkeys((*names, *gone.needs)))
+                reader = NativeReader(
+                    self.spark,
+                    self.jvm,
+                    plan,
+                    own,
+                    wanted,
+                    self.stores.path,
+                    lambda n: self._prune(plan, n),
+                    gone.first_words,
                 )
-                if deleted:
-                    gone = deleted_rows(
-                        self.spark,
-                        self.jvm,
-                        plan,
-                        group,
-                        self.lake.store,
-                        self.stores.path,
-                        self.stores.reachable,
-                    )
-                    rows = without_deleted(rows, gone)
-                    rows = rows.drop(*(name for name in (FILE, POSITION) if name not in names))
-                parts.append(rows)
+                rows = reader.by_id(group) if mapping is None else reader.by_name(group, mapping)
+                extra = [name for name in gone.needs if name not in names]
+                parts.append(without_deleted(rows, gone).drop(*extra) if deleted else rows)
         return parts
+
+    def _deleted(self, plan: ScanPlan, numbers: Sequence[int]) -> Deleted:
+        store, stores = self.lake.store, self.stores
+        return deleted_rows(self.spark, self.jvm, plan, numbers, store, stores.path, stores.reachable)
 
     def _prune(self, plan: ScanPlan, numbers: Sequence[int]) -> Prune:
         """Answers conditions that Spark pushes down, with places in the list of files it was given."""
@@ -129,6 +126,10 @@ class FrameReader:
                 left = self.lake.files_left(plan, predicate)
             except HeadwaterError:
                 return None  # the catalog does not answer, or the snapshot expired: read everything
+            if not {file_id for file_id in left if file_id not in places} <= {s.file.id for s in plan.files}:
+                return (
+                    None  # rows moved to other files since the plan was made: ours that had them are unknown
+                )
             return ",".join(str(places[file_id]) for file_id in left if file_id in places)
 
         return prune

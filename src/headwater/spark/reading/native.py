@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn
@@ -23,6 +23,7 @@ from headwater.lake.model import (
 )
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.spark.jvm import Jvm
+from headwater.spark.literals import name_sql
 from headwater.spark.reading.columns import NativeColumn
 from headwater.spark.types import spark_type
 
@@ -31,6 +32,8 @@ FILE = "headwater file"
 _PATH = "headwater path"
 _FIRST_ROW_ID = "headwater first row id"
 _SNAPSHOT = "headwater snapshot"
+#: Where the deleted rows of a file begin in the array of all of them.
+FIRST_WORD = "headwater first word"
 #: The position of a row in its file, or the row id of an inlined row.
 POSITION = "headwater position"
 _CONSTANTS = {
@@ -38,6 +41,7 @@ _CONSTANTS = {
     _PATH: st.StringType(),
     _FIRST_ROW_ID: st.LongType(),
     _SNAPSHOT: st.LongType(),
+    FIRST_WORD: st.LongType(),
 }
 
 Prune = Callable[[str], str | None]
@@ -55,13 +59,17 @@ class NativeReader:
     jvm_path: Callable[[str], str]
     prune: Callable[[Sequence[int]], Prune] | None = None
     """For the files of a scan, what answers the conditions Spark pushes down to it."""
+    first_words: Mapping[int, int] = field(default_factory=dict)
+    """What `FIRST_WORD` is, by file number."""
 
     def by_id(self, numbers: Sequence[int]) -> DataFrame:
         """Rows of files that have field ids, deleted ones among them."""
         limit = self._limit(numbers)
         fields = [column.field() for column in self.columns]
         frame = self._scan(numbers, [*fields, *self._embedded(limit)], {})
-        return self._finished(frame, limit, [column.value() for column in self.columns])
+        values = [f"{native.value()} AS {name_sql(native.column.name)}" for native in self.columns]
+        # As one text: Spark's functions in Python are a dozen calls into the JVM for each column.
+        return self.jvm.selected(_until(frame, limit), [*values, *self._hidden(ROW_ID_COLUMN)])
 
     def by_name(self, numbers: Sequence[int], mapping: Sequence[NameMapping]) -> DataFrame:
         """Rows of files whose columns are found by the names that a mapping gives."""
@@ -80,13 +88,14 @@ class NativeReader:
                 values.append(read.cast(spark_type(column)).alias(column.name))
             else:
                 fields.append(st.StructField(one.source_name, _mapped_type(column, one)))
-                source = NativeColumn(column, one.source_name).value()
+                source = F.expr(NativeColumn(column, one.source_name).value())
                 values.append(source.cast(spark_type(column)).alias(column.name))
         embedded = [_plain(field) for field in self._embedded(limit)]
         if "rowid" in self.wanted:
             embedded.append(st.StructField(MAPPED_ROW_ID_COLUMN, st.LongType()))
         frame = self._scan(numbers, [*fields, *embedded], folders)
-        return self._finished(frame, limit, values, MAPPED_ROW_ID_COLUMN)
+        hidden = map(F.expr, self._hidden(MAPPED_ROW_ID_COLUMN))
+        return _until(frame, limit).select(*values, *hidden)
 
     def _limit(self, numbers: Sequence[int]) -> int | None:
         """Read only rows up to this snapshot: the same for all files of a scan."""
@@ -112,7 +121,7 @@ class NativeReader:
         for number in numbers:
             scan = self.plan.files[number]
             row: list[Any] = [self.jvm_path(scan.file.path), scan.file.file_size_bytes]
-            row += [_constant(name, number, scan) for name in constants]
+            row += [self._constant(name, number, scan) for name in constants]
             if folders:
                 values = hive_values(scan.file.path)
                 row += [values.get(key) for key in folders.values()]
@@ -134,42 +143,38 @@ class NativeReader:
             found.append(_FIRST_ROW_ID)
         if "snapshot_id" in self.wanted:
             found.append(_SNAPSHOT)
+        if FIRST_WORD in self.wanted:
+            found.append(FIRST_WORD)
         return found
 
-    def _finished(
-        self,
-        frame: DataFrame,
-        limit: int | None,
-        values: Sequence[SparkColumn],
-        row_ids: str = ROW_ID_COLUMN,
-    ) -> DataFrame:
-        if limit is not None:
-            frame = frame.where(F.col(SNAPSHOT_ID_COLUMN) <= F.lit(limit))
-        return frame.select(*values, *(self._hidden(name, row_ids) for name in self.wanted))
-
-    def _hidden(self, name: str, row_ids: str) -> SparkColumn:
-        position = F.col("_metadata.row_index")
+    def _constant(self, name: str, number: int, scan: FileScan) -> Any:
         match name:
-            case "rowid":
-                embedded = F.coalesce(F.col(ROW_ID_COLUMN), F.col(f"`{row_ids}`"))
-                value = F.coalesce(embedded, F.col(f"`{_FIRST_ROW_ID}`") + position)
-            case "snapshot_id":
-                value = F.coalesce(F.col(SNAPSHOT_ID_COLUMN), F.col(f"`{_SNAPSHOT}`"))
-            case "filename":
-                value = F.col(f"`{_PATH}`")
-            case "file_row_number" | "headwater position":
-                value = position
-            case _:
-                value = F.col(f"`{name}`")
-        return value.alias(name)
+            case "headwater file":
+                return number
+            case "headwater path":
+                return scan.file.path
+            case "headwater first row id":
+                return scan.file.row_id_start
+            case "headwater first word":
+                return self.first_words[number]
+        return scan.file.begin_snapshot
+
+    def _hidden(self, row_ids: str) -> list[str]:
+        """What else is wanted, in Spark's SQL."""
+        position = "_metadata.row_index"
+        texts = {
+            "rowid": f"coalesce({ROW_ID_COLUMN}, `{row_ids}`, `{_FIRST_ROW_ID}` + {position})",
+            "snapshot_id": f"coalesce({SNAPSHOT_ID_COLUMN}, `{_SNAPSHOT}`)",
+            "filename": f"`{_PATH}`",
+            "file_row_number": position,
+            POSITION: position,
+        }
+        return [f"{texts.get(name, f'`{name}`')} AS `{name}`" for name in self.wanted]
 
 
-def _constant(name: str, number: int, scan: FileScan) -> Any:
-    if name == FILE:
-        return number
-    if name == _PATH:
-        return scan.file.path
-    return scan.file.row_id_start if name == _FIRST_ROW_ID else scan.file.begin_snapshot
+def _until(frame: DataFrame, limit: int | None) -> DataFrame:
+    """The rows up to a snapshot, where some are newer."""
+    return frame if limit is None else frame.where(F.col(SNAPSHOT_ID_COLUMN) <= F.lit(limit))
 
 
 def _field(name: str, field_id: int) -> st.StructField:

@@ -20,6 +20,8 @@ LAKE = "lake"
 #: would push the question into the union's parts, and columns are pruned without it too.
 _EXCLUDED = "spark.sql.optimizer.excludedRules"
 _PUSH_PROJECTION = "org.apache.spark.sql.catalyst.optimizer.PushProjectionThroughUnion"
+#: What the meaning of an analysed plan depends on.
+_MEANING = ("spark.sql.session.timeZone", "spark.sql.ansi.enabled", "spark.sql.caseSensitive")
 
 
 class Catalyst:
@@ -42,6 +44,10 @@ class Catalyst:
     def parse_expression(self, text: str) -> Any:
         """An expression as Spark's own parser reads it."""
         return self._java.sessionState().sqlParser().parseExpression(text)
+
+    def settings(self) -> tuple[str | None, ...]:
+        """The settings on which the meaning of a plan depends that was made before."""
+        return tuple(self.spark.conf.get(name, None) for name in _MEANING)
 
     def is_temporary(self, name: str) -> bool:
         """Whether the Spark session has a temporary view of that name."""

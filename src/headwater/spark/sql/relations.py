@@ -43,13 +43,16 @@ class Relations:
     """Where names of one part are looked up."""
     views: tuple[TableName, ...] = ()
     """The views that the text is inside of."""
+    newest: SnapshotId | None = None
+    """The newest snapshot, where it is known: plans of its tables are kept for other statements."""
     known: dict[tuple[SnapshotId, str, str], Any] = field(default_factory=dict)
     states: dict[SnapshotId, CatalogState] = field(default_factory=dict)
 
     @classmethod
     def of(cls, session: LakeSpark, catalyst: Catalyst, at: At = None) -> Relations:
         """For a statement that reads the lake as it is, or as it was."""
-        return cls(session, catalyst, session.lake.snapshot(at).id)
+        found = session.lake.snapshot(at).id
+        return cls(session, catalyst, found, newest=found if at is None else None)
 
     def resolve(self, plan: Any) -> tuple[Any, int]:
         """The plan with the lake's relations in their places, and how many they are."""
@@ -108,12 +111,17 @@ class Relations:
         if place not in self.known:
             view = self.state(at).find_view(name)
             if view is not None:
-                frame, own = self.view(view, at), view.name
+                self.known[place] = self.catalyst.named(view.name, self.view(view, at))
+            elif at == self.newest:
+                settings = self.catalyst.settings()
+                self.known[place] = self.session.kept.get(at, (place, settings), lambda: self._scan(name, at))
             else:
-                plan = self.session.lake.scan(name, at)
-                frame, own = self.session.reader.read(plan).frame, plan.table.name
-            self.known[place] = self.catalyst.named(own, frame)
+                self.known[place] = self._scan(name, at)
         return self.known[place]
+
+    def _scan(self, name: TableName, at: SnapshotId) -> Any:
+        plan = self.session.lake.scan(name, at)
+        return self.catalyst.named(plan.table.name, self.session.reader.read(plan).frame)
 
     # -- other times --------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -15,6 +16,7 @@ from pyspark.sql import types as st
 from headwater.errors import InvalidInputError
 from headwater.lake.format.types import AnyField, can_widen, columns_from_arrow
 from headwater.lake.model import Column, Table
+from headwater.spark.arrow_values import spark_arrow_type
 from headwater.spark.literals import name_sql
 from headwater.spark.types import columns_of, spark_type
 
@@ -153,6 +155,39 @@ def _wider(source: st.StructField, column: Column) -> str | None:
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(map(repr, names))
+
+
+def as_stored(rows: pa.Table, schema: st.StructType, columns: Sequence[Column]) -> pa.Table | None:
+    """Rows of Spark's, of type `schema`, with the columns of a table; None where that is for Spark to do.
+
+    It is where a column is missing, where its type is another that is not simply a wider or a narrower one,
+    and where a value does not fit: Spark has the words for that.
+    """
+    given = {one.name.lower(): place for place, one in enumerate(schema.fields)}
+    if len(given) < len(schema.fields):
+        return None
+    arrays: list[Any] = []
+    for column in columns:
+        place = given.get(column.name.lower())
+        if place is None:
+            return None
+        array: Any = rows.column(place)
+        kind, target = schema.fields[place].dataType, spark_type(column)
+        if kind != target:
+            if not _is_wider_or_narrower(kind, target):
+                return None
+            try:
+                array = array.cast(spark_arrow_type(column))
+            except pa.ArrowInvalid:
+                return None
+        arrays.append(array)
+    return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def _is_wider_or_narrower(kind: st.DataType, target: st.DataType) -> bool:
+    if isinstance(kind, st.DecimalType) and isinstance(target, st.DecimalType):
+        return kind.scale == target.scale
+    return isinstance(kind, st.IntegralType) and isinstance(target, st.IntegralType)
 
 
 def stored_as(value: SparkColumn, column: Column, kind: st.DataType) -> SparkColumn:

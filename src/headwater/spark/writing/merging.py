@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +20,13 @@ from headwater.lake.model import Column
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.literals import default_sql, name_sql
 from headwater.spark.reading.native import FILE
-from headwater.spark.types import columns_of, from_spark, spark_type
+from headwater.spark.types import columns_of, from_spark, in_pieces, spark_schema, spark_type
 from headwater.spark.writing.assigning import assignments
-from headwater.spark.writing.conforming import fit, stored_as
+from headwater.spark.writing.conforming import as_stored, fit, stored_as
 from headwater.spark.writing.join_keys import rows_met
 from headwater.spark.writing.located import locate, located
 from headwater.spark.writing.native import ROW_ID
+from headwater.spark.writing.partners import SOURCE_ROW, Key, can_compare, few_bytes, find_partners
 from headwater.spark.writing.row_level import PLACE
 from headwater.spark.writing.rows import FOR_THE_DRIVER, few_rows, most_rows, row_bytes
 from headwater.spark.writing.transactions import WriteResult
@@ -35,11 +36,12 @@ if TYPE_CHECKING:
     from headwater.spark.connector import LakeSpark
     from headwater.spark.merge import Clause, Merge
 
-#: Number of the row in a small source; number of the clause that applies; mark of rows of a large source.
-_SOURCE_ROW = "headwater source row"
+#: Number of the clause that applies; mark of rows of a large source.
 _CLAUSE = "headwater clause"
 _FROM_SOURCE = "headwater source"
 _NO_CLAUSE = -1
+#: What the place of a row and its number take.
+_PLACE_BYTES = 28
 
 
 def run_merge(session: LakeSpark, tx: Transaction, name: TableName | str, merge: Merge) -> WriteResult:
@@ -94,41 +96,141 @@ class _Run:
     # -- a small source -----------------------------------------------------------------------------
 
     def _small(self, source: DataFrame, rows: pa.Table) -> WriteResult | None:
-        """The source in the driver, numbered; one job finds its partners and what becomes of them.
+        """The source in the driver, its rows numbered; its partners are found there too, or by one Spark job.
 
         None if those are many: a single row of the source may have any number of partners.
         """
         from headwater.spark.merge import Case
 
-        numbers = pa.array(np.arange(rows.num_rows), pa.int64())
-        numbered = self._local(rows.append_column(_SOURCE_ROW, numbers), source.schema)
-        aliases = (self.merge.target_alias, self.merge.source_alias)
-        met = rows_met(self.session.spark, self.old, numbered, rows, self._on, aliases)
-        joined = self._target(met).join(F.broadcast(numbered), self._on, "inner")
+        self.table = self.old
+        fields = spark_schema(self.old.columns).fields
+        if self.old.column("rowid") is None:
+            fields.append(st.StructField("rowid", st.LongType()))
+        empty = self.session.jvm.empty(self.session.spark, fields)
+        sides = empty.alias(self.merge.target_alias).join(source.alias(self.merge.source_alias), self._on)
+        equal, whole = self._equal(sides)
+        met = rows_met(self.old, source.schema, rows, equal)
         matched = self.merge.of(Case.MATCHED)
-        changes = self._chosen(joined, matched).select(
-            F.col(f"`{_CLAUSE}`"),
-            F.col(f"`{_SOURCE_ROW}`"),
-            *(F.col(f"`{place}`") for place in PLACE),
-            F.col("rowid").alias(ROW_ID),
-            *self._values(joined, matched),
-        )
-        most = max(most_rows(changes), rows.num_rows)
-        found = changes.limit(most + 1).toArrow()
-        if found.num_rows > most:
+        self.plan = self.tx.scan(self.name, met)
+        keys = self._keys(source.schema, equal) if whole else None
+        found = None if keys is None else self._found_here(sides, source, rows, keys, matched)
+        if found is None:
+            found = self._found_by_spark(source, rows, met, matched)
+        if found is None:
             return None
         applied = found.filter(pa.array(found.column(_CLAUSE).to_numpy() >= 0))
         updated, deleted = self._replace(applied, matched)
         lonely = np.ones(rows.num_rows, np.bool_)
-        lonely[found.column(_SOURCE_ROW).to_numpy()] = False
+        lonely[found.column(SOURCE_ROW).to_numpy()] = False
         inserted = self._insert(rows.filter(pa.array(lonely)), source.schema)
         return WriteResult(inserted=inserted, updated=updated, deleted=deleted)
 
+    def _equal(self, sides: DataFrame) -> tuple[list[tuple[int, int]], bool]:
+        """Places of columns of the table and of the source that must be equal; whether that is all."""
+        found, whole = self.session.jvm.equalities(sides)
+        equal = [(mine, theirs) for mine, theirs in found if mine < len(self.old.columns)]
+        return equal, whole and len(equal) == len(found)
+
+    def _keys(self, schema: st.StructType, equal: Sequence[tuple[int, int]]) -> list[Key] | None:
+        """The columns that are compared, if that can be done without Spark."""
+        keys = [Key(self.old.columns[mine], theirs) for mine, theirs in equal]
+        alike = all(
+            can_compare(key.column) and schema.fields[key.place].dataType == spark_type(key.column)
+            for key in keys
+        )
+        return keys if keys and alike else None
+
+    def _found_here(
+        self,
+        sides: DataFrame,
+        source: DataFrame,
+        rows: pa.Table,
+        keys: Sequence[Key],
+        matched: Sequence[Clause],
+    ) -> pa.Table | None:
+        """What becomes of the partners, found in the driver; None where that is not for the driver."""
+        compared = [key.column for key in keys]
+        copied = self._copied(rows, source.schema, matched)
+        if copied is not None:
+            if not few_bytes(self.plan, compared):
+                return None
+            most = max(
+                4 * FOR_THE_DRIVER // (_PLACE_BYTES + rows.nbytes // max(1, rows.num_rows)), rows.num_rows
+            )
+            found = find_partners(self.session.lake, self.plan, keys, (), rows, most)
+            return None if found is None else _with_copies(found, copied, bool(matched))
+        selected = self._changes(sides, matched, ())
+        places = self.session.jvm.needed(selected)
+        if places is None or any(place >= len(self.old.columns) for place in places):
+            return None
+        needed = [self.old.columns[place] for place in places]
+        if not few_bytes(self.plan, [*compared, *needed]):
+            return None
+        found = find_partners(
+            self.session.lake, self.plan, keys, needed, rows, max(most_rows(sides), rows.num_rows)
+        )
+        if found is None:
+            return None
+        of_source = rows.take(found.column(SOURCE_ROW))
+        names = [*found.schema.names[: len(needed)], *rows.schema.names, *found.schema.names[len(needed) :]]
+        arrays: list[Any] = [*found.columns[: len(needed)], *of_source.columns, *found.columns[len(needed) :]]
+        both = pa.Table.from_arrays(arrays, names=[f"headwater {place}" for place in range(len(arrays))])
+        kinds = [spark_type(column) for column in needed]
+        kinds += [f.dataType for f in source.schema.fields]
+        kinds += [st.IntegerType(), st.LongType(), st.LongType(), st.LongType()]
+        fields = [st.StructField(name, kind) for name, kind in zip(both.schema.names, kinds, strict=True)]
+        frame = self.session.spark.createDataFrame(in_pieces(both), st.StructType(fields))
+        aliases = (self.merge.target_alias, self.merge.source_alias)
+        joined = self.session.jvm.as_joined(frame, names, len(needed), aliases)
+        return self._changes(joined, matched).toArrow()
+
+    def _found_by_spark(
+        self, source: DataFrame, rows: pa.Table, met: Predicate | None, matched: Sequence[Clause]
+    ) -> pa.Table | None:
+        """The same by a Spark job; None if the partners are many."""
+        numbers = pa.array(np.arange(rows.num_rows), pa.int64())
+        numbered = self._local(rows.append_column(SOURCE_ROW, numbers), source.schema)
+        joined = self._target(met).join(F.broadcast(numbered), self._on, "inner")
+        changes = self._changes(joined, matched)
+        most = max(most_rows(changes), rows.num_rows)
+        found: pa.Table = changes.limit(most + 1).toArrow()
+        return found if found.num_rows <= most else None
+
+    def _changes(
+        self,
+        joined: DataFrame,
+        matched: Sequence[Clause],
+        places: Sequence[str] = (SOURCE_ROW, *PLACE, "rowid"),
+    ) -> DataFrame:
+        """Which clause applies to each pair of rows, where they are, and the values it makes."""
+        named = {"rowid": ROW_ID}
+        return self._chosen(joined, matched).select(
+            F.col(f"`{_CLAUSE}`"),
+            *(F.col(f"`{place}`").alias(named.get(place, place)) for place in places),
+            *self._values(joined, matched),
+        )
+
+    def _copied(self, rows: pa.Table, schema: st.StructType, matched: Sequence[Clause]) -> pa.Table | None:
+        """The rows of the source as rows of the table, where the clause wants that or no row at all."""
+        from headwater.spark.merge import Action
+
+        if not matched or _only_deletes(matched):
+            return rows.select([])
+        (clause, *more) = matched
+        if (
+            more
+            or clause.condition is not None
+            or clause.values is not None
+            or clause.action is Action.DELETE
+        ):
+            return None
+        return as_stored(rows, schema, self.table.columns)
+
     def _local(self, rows: pa.Table, schema: st.StructType) -> DataFrame:
         fields = [*schema.fields]
-        if _SOURCE_ROW in rows.schema.names:
-            fields.append(st.StructField(_SOURCE_ROW, st.LongType()))
-        frame = self.session.spark.createDataFrame(rows, st.StructType(fields))
+        if SOURCE_ROW in rows.schema.names:
+            fields.append(st.StructField(SOURCE_ROW, st.LongType()))
+        frame = self.session.spark.createDataFrame(in_pieces(rows), st.StructType(fields))
         return frame.alias(self.merge.source_alias)
 
     def _replace(self, changes: pa.Table, clauses: Sequence[Clause]) -> tuple[int, int]:
@@ -142,6 +244,8 @@ class _Run:
         found = located(changes)
         self.tx.remove_rows(self.name, self.plan, found.files(self.plan), found.inlined(self.plan))
         changed = changes.filter(pa.array(np.isin(numbers, updates))) if updates else changes.slice(0, 0)
+        if not changed.num_rows:
+            return 0, found.count
         values = changed.select([column.name for column in self.table.columns])
         row_ids = changed.column(ROW_ID).to_numpy()
         updated = self.tx.replace_rows(self.name, from_spark(values, self.table.columns), row_ids)
@@ -153,18 +257,14 @@ class _Run:
         clauses = self.merge.of(Case.NOT_MATCHED)
         if not clauses or not rows.num_rows:
             return 0
-        if clauses[0].values is None and clauses[0].condition is None and self._fits(schema):
-            return self.tx.append(self.name, from_spark(rows, self.table.columns))
+        if clauses[0].values is None and clauses[0].condition is None:
+            stored = as_stored(rows, schema, self.table.columns)
+            if stored is not None:
+                return self.tx.append(self.name, from_spark(stored, self.table.columns))
         source = self._local(rows, schema)
         chosen = self._chosen(source, clauses)
         new = chosen.where(F.col(f"`{_CLAUSE}`") >= 0).select(*self._values(source, clauses))
         return self.session.writer.write(self.tx, self.table, new, small=True)
-
-    def _fits(self, schema: st.StructType) -> bool:
-        """Whether rows of the source are rows of the table as they are; then Spark need not be asked."""
-        given = {field.name.lower(): field.dataType for field in schema.fields}
-        wanted = {column.name.lower(): spark_type(column) for column in self.table.columns}
-        return len(given) == len(schema.fields) and given == wanted
 
     # -- a large source -----------------------------------------------------------------------------
 
@@ -315,6 +415,15 @@ def _distinct_places(changes: pa.Table) -> pa.Table:
     places = np.stack([changes.column(place).to_numpy().astype(np.int64) for place in PLACE])
     _, first = np.unique(places, axis=1, return_index=True)
     return changes.take(pa.array(np.sort(first), pa.int64()))
+
+
+def _with_copies(found: pa.Table, copied: pa.Table, applies: bool) -> pa.Table:
+    """Pairs of rows, the clause that applies to all of them, and the values of the source."""
+    clause = np.full(found.num_rows, 0 if applies else _NO_CLAUSE, np.int32)
+    values = copied.take(found.column(SOURCE_ROW)) if copied.num_columns else copied
+    arrays: list[Any] = [pa.array(clause), *found.columns, *values.columns]
+    places = [ROW_ID if name == "rowid" else name for name in found.schema.names]
+    return pa.Table.from_arrays(arrays, names=[_CLAUSE, *places, *values.schema.names])
 
 
 _PLAIN = (
