@@ -78,11 +78,11 @@ class DuckStream:
     # -- stages -------------------------------------------------------------------------------------
 
     def _initialise(self, stage: Stage) -> None:
-        number = "row_number() OVER ()"
+        number, text = "row_number() OVER ()", self._text(stage.relation)
         chosen = ", ".join(f"{quoted(inner)} AS {quoted(name)}" for name, inner in stage.fields)
         self.con.execute(
             f"CREATE OR REPLACE TABLE {quoted(stage.source)} AS SELECT {chosen}, "
-            f"0 AS {PLACE[0]}, {number} AS {PLACE[1]}, {number} AS {PLACE[2]} FROM ({self._text(stage.relation)})"
+            f"0 AS {PLACE[0]}, {number} AS {PLACE[1]}, {number} AS {PLACE[2]} FROM ({text})"
         )
         self._snapshot(stage, "new")
 
@@ -202,9 +202,11 @@ class DuckStream:
         return Counter(self.con.execute(f"SELECT {columns} FROM {quoted(stage.source)}{shown}").fetchall())
 
     def stored(self) -> dict[str, list[tuple[Any, ...]]]:
-        """All columns of all stages, without the places of rows."""
+        """All columns of all stages, without the places of rows and without rows that are kept to spare."""
         found = {}
         for stage in self.program.stages:
             columns = ", ".join(quoted(name) for name, _ in stage.fields)
-            found[stage.source] = self.con.execute(f"SELECT {columns} FROM {quoted(stage.source)}").fetchall()
+            shown = "" if stage.first is None else f" WHERE {SHOWN}"
+            read = f"SELECT {columns} FROM {quoted(stage.source)}{shown}"
+            found[stage.source] = self.con.execute(read).fetchall()
         return found

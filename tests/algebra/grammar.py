@@ -1,3 +1,4 @@
+# ruff: noqa: E501 -- queries are easier to read on one line
 """Random tables, random changes of them, and random queries over them in Spark's SQL.
 
 Every query has one result, whatever the order of rows: ties are never decided by chance.

@@ -1,0 +1,169 @@
+-- SELECT a, b, rank() OVER (PARTITION BY a ORDER BY b) AS place FROM r
+
+-- @: rows, key _hw_key_1, changes signed
+SELECT
+  `a` AS `a`,
+  `b` AS `b`,
+  `place` AS `place`,
+  `_hw_key_1` AS `_hw_key_1`,
+  `_hw_file` AS `_hw_file`,
+  `_hw_position` AS `_hw_position`,
+  `_hw_row` AS `_hw_row`,
+  `_hw_w`
+FROM (
+  SELECT
+    `a`,
+    `b`,
+    `place`,
+    `_hw_key_1`,
+    `_hw_old__hw_key_1`,
+    `_hw_file`,
+    `_hw_position`,
+    `_hw_row`,
+    `_hw_w`
+  FROM (
+    SELECT
+      `a`,
+      `b`,
+      `place`,
+      `_hw_key_1`,
+      CAST(SUM(`_hw_w`) AS INT) AS `_hw_w`
+    FROM (
+      SELECT
+        `a` AS `a`,
+        `b` AS `b`,
+        `place` AS `place`,
+        `r_rowid` AS `_hw_key_1`,
+        `_hw_w`
+      FROM (
+        SELECT
+          `a`,
+          `b`,
+          `place`,
+          `r_rowid`,
+          `_hw_w`
+        FROM (
+          SELECT
+            `a`,
+            `b`,
+            `place`,
+            `r_rowid`,
+            CAST(1 AS INT) AS `_hw_w`
+          FROM (
+            SELECT
+              `a`,
+              `b`,
+              `r_rowid`,
+              RANK() OVER (PARTITION BY `a` ORDER BY `b`) AS `place`
+            FROM (
+              SELECT
+                _l.`a`,
+                _l.`b`,
+                _l.`r_rowid`
+              FROM (
+                SELECT
+                  `a` AS `a`,
+                  `b` AS `b`,
+                  `rowid` AS `r_rowid`
+                FROM `r@new`
+              ) AS _l
+              LEFT SEMI JOIN (
+                SELECT
+                  `_hw_key_0`
+                FROM (
+                  SELECT
+                    `a` AS `_hw_key_0`,
+                    `r_rowid`,
+                    `_hw_w`
+                  FROM (
+                    SELECT
+                      `a` AS `a`,
+                      `b` AS `b`,
+                      `rowid` AS `r_rowid`,
+                      `_hw_w`
+                    FROM `r@delta`
+                  ) AS _t
+                ) AS _t
+                GROUP BY
+                  `_hw_key_0`
+              ) AS _r
+                ON `a` IS NOT DISTINCT FROM `_hw_key_0`
+            ) AS _t
+          ) AS _t
+        ) AS _t
+        UNION ALL
+        SELECT
+          `a`,
+          `b`,
+          `place`,
+          `r_rowid`,
+          `_hw_w`
+        FROM (
+          SELECT
+            `a`,
+            `b`,
+            `place`,
+            `r_rowid`,
+            CAST(-1 AS INT) AS `_hw_w`
+          FROM (
+            SELECT
+              `a`,
+              `b`,
+              `r_rowid`,
+              RANK() OVER (PARTITION BY `a` ORDER BY `b`) AS `place`
+            FROM (
+              SELECT
+                _l.`a`,
+                _l.`b`,
+                _l.`r_rowid`
+              FROM (
+                SELECT
+                  `a` AS `a`,
+                  `b` AS `b`,
+                  `rowid` AS `r_rowid`
+                FROM `r@old`
+              ) AS _l
+              LEFT SEMI JOIN (
+                SELECT
+                  `_hw_key_0`
+                FROM (
+                  SELECT
+                    `a` AS `_hw_key_0`,
+                    `r_rowid`,
+                    `_hw_w`
+                  FROM (
+                    SELECT
+                      `a` AS `a`,
+                      `b` AS `b`,
+                      `rowid` AS `r_rowid`,
+                      `_hw_w`
+                    FROM `r@delta`
+                  ) AS _t
+                ) AS _t
+                GROUP BY
+                  `_hw_key_0`
+              ) AS _r
+                ON `a` IS NOT DISTINCT FROM `_hw_key_0`
+            ) AS _t
+          ) AS _t
+        ) AS _t
+      ) AS _t
+    ) AS _t
+    GROUP BY
+      `a`,
+      `b`,
+      `place`,
+      `_hw_key_1`
+    HAVING
+      SUM(`_hw_w`) <> 0
+  ) AS _l
+  LEFT JOIN (
+    SELECT
+      `_hw_key_1` AS `_hw_old__hw_key_1`,
+      `_hw_file` AS `_hw_file`,
+      `_hw_position` AS `_hw_position`,
+      `_hw_row` AS `_hw_row`
+    FROM `@@old`
+  ) AS _r
+    ON `_hw_key_1` IS NOT DISTINCT FROM `_hw_old__hw_key_1`
+) AS _t
