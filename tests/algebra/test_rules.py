@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.algebra.choices import Choices
 from tests.algebra.following import Follower, follow
-from tests.algebra.grammar import Schema, contents
+from tests.algebra.grammar import Contents, Schema, contents
 
 from headwater.algebra.changes import changes
 from headwater.algebra.render import Renderer
@@ -158,6 +158,27 @@ def test_every_golden_file_is_that_of_a_rule() -> None:
 def test_what_a_rule_computes_is_what_the_query_says(sql: str) -> None:
     for seed in range(2):
         follow(sql, TABLES, Choices(f"{sql} {seed}"), steps=4)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT p.n, q.v FROM p LEFT JOIN q ON p.n = q.w",
+        "SELECT p.n, q.v FROM p FULL JOIN q ON p.n = q.w",
+        "SELECT n FROM p WHERE EXISTS (SELECT 1 FROM q WHERE q.w = p.n)",
+        "SELECT n FROM p WHERE NOT EXISTS (SELECT 1 FROM q WHERE p.n = q.w)",
+    ],
+)
+def test_different_texts_that_equal_one_number_are_one_key(sql: str) -> None:
+    tables: Schema = {"p": [("n", "int")], "q": [("w", "string"), ("v", "int")]}
+    held = Contents(tables, {"p": {1: (1,), 2: (2,)}, "q": {3: ("1", 1), 4: ("01", 2), 5: (None, 3)}})
+    follower = Follower(sql, held)
+    less = held.copy()
+    del less.rows["q"][4]
+    for now in (less, held):
+        follower.put(now)
+        follower.refresh()
+        follower.check("one of two equal keys")
 
 
 def test_a_query_used_twice_is_stored_once() -> None:

@@ -23,6 +23,7 @@ from headwater.algebra.accumulators import (
     rows_state,
     states_of,
 )
+from headwater.algebra.equalities import with_conversions
 from headwater.algebra.relations import (
     Aggregate,
     Filter,
@@ -202,9 +203,9 @@ class _Cutter:
         if isinstance(made, Window):
             made = replace(made, child=self._restrictable(made.child, made.partition))
         elif isinstance(made, (Join, Semi)):
-            made = self._bounded(
-                made.with_children(tuple(self._restrictable(child, ()) for child in made.children))
-            )
+            children = tuple(self._restrictable(child, ()) for child in made.children)
+            typed = with_conversions(made, lambda relation: self.describe(relation, self.types))
+            made = self._bounded(typed.with_children(children))
         if not top and isinstance(made, (Aggregate, TopK, Opaque)):
             return self._scan(made)
         return made
