@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
 from headwater._version import __version__
-from headwater.errors import ConflictError, HeadwaterError, SnapshotError, StreamTableError
+from headwater.errors import ConflictError, HeadwaterError, QueryError, SnapshotError, StreamTableError
 from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
@@ -204,7 +204,7 @@ class Wave:
         self, state: WaveState, stream: StreamTable, moment: datetime, *, full: bool
     ) -> tuple[RefreshResult, Frontier]:
         catalog = state.tx.state
-        compiled = self.compiled(state.session, stream, catalog, self.streams)
+        compiled = self._compiled(state.session, stream, catalog)
         tables = {stage.source: catalog.table(stage.table) for stage in stream.stages}
         result = replace(self._no_data(stream), data_snapshot_id=state.snapshot_id)
         if compiled.program.reasons and stream.definition.mode is Mode.STRICT:
@@ -220,6 +220,19 @@ class Wave:
         outcome = computation.follow(full=decision.full)
         frontier = frontier_of(state, stream, compiled, moment)
         return (result if outcome is None else _filled(result, decision, outcome)), frontier
+
+    def _compiled(self, session: LakeSpark, stream: StreamTable, catalog: CatalogState) -> Compiled:
+        try:
+            return self.compiled(session, stream, catalog, self.streams)
+        except QueryError as error:
+            # The query was right when it was given: what it reads has changed.
+            raise StreamTableError(
+                f"Stream table {stream.name} cannot be refreshed: {error.message}",
+                detail=error.detail,
+                hint=error.hint
+                or "Give it another query with ALTER STREAM TABLE … AS, or bring back what it reads.",
+                stream_table=str(stream.name),
+            ) from error
 
     def _check_sources(self, stream: StreamTable, compiled: Compiled) -> None:
         """Columns that are read must be what they were."""
