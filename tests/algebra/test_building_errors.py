@@ -17,6 +17,7 @@ REFUSED = [
     ("SELECT ⟨a⟩ FROM r JOIN s ON r.a = s.a", "`a` is ambiguous"),
     ("SELECT r.a FROM r JOIN s ON ⟨b⟩ = 1", "`b` is ambiguous"),
     ("SELECT a, ⟨b AS a⟩ FROM r", "Two columns of the result are called `a`"),
+    ("SELECT a, ⟨b AS _hw_rows⟩ FROM r", "A column of the result is called `_hw_rows`"),
     ("SELECT a FROM r WHERE ⟨sum(b)⟩ > 1", "aggregate function cannot stand here"),
     ("SELECT sum(⟨max(b)⟩) FROM r", "aggregate function cannot stand here"),
     ("SELECT a FROM r WHERE ⟨rank() OVER (ORDER BY a)⟩ = 1", "window function cannot stand here"),

@@ -174,9 +174,23 @@ class Renderer:
         return select
 
     def _aggregate(self, node: Aggregate) -> exp.Select:
-        chosen = [*plain(node.groups), *(aliased(call.copy(), name) for name, call in node.aggregates)]
+        calls = [aliased(self._call(call.copy()), name) for name, call in node.aggregates]
+        chosen = [*plain(node.groups), *calls]
         select = exp.select(*chosen).from_(self.from_(node.child), copy=False)
         return select.group_by(*plain(node.groups), copy=False) if node.groups else select
+
+    def _call(self, call: exp.Expr) -> exp.Expr:
+        """DuckDB's count_if gives NULL where Spark's gives 0."""
+        if self.dialect != "duckdb":
+            return call
+        return call.transform(
+            lambda found: (
+                exp.Count(this=exp.Case().when(found.this, exp.Literal.number(1)))
+                if isinstance(found, exp.CountIf)
+                else found
+            ),
+            copy=False,
+        )
 
     def _union_all(self, node: UnionAll) -> exp.Query:
         keys = [name for name in node.key if name != node.tag]

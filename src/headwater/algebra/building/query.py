@@ -92,7 +92,7 @@ def _values(context: Context, query: exp.Values) -> Built:
 
 
 def _query(context: Context, tree: exp.Expr, built: Built) -> Query:
-    _refuse_duplicates(context, tree, built)
+    _refuse_names(context, tree, built)
     outputs: list[tuple[str, exp.Expr]] = []
     for one in built.columns:
         taken = any(name == one.internal for name, _ in outputs)
@@ -103,16 +103,24 @@ def _query(context: Context, tree: exp.Expr, built: Built) -> Query:
     return Query(relation, shown, tuple(context.tables), tuple(context.notes))
 
 
-def _refuse_duplicates(context: Context, tree: exp.Expr, built: Built) -> None:
+def _refuse_names(context: Context, tree: exp.Expr, built: Built) -> None:
+    items = tree.expressions if isinstance(tree, exp.Select) else []
+    exact = len(items) == len(built.columns)
     seen: set[str] = set()
     for place, one in enumerate(built.columns):
+        node = items[place] if exact else (items[0] if items else tree)
         if one.name.lower() in seen:
-            items = tree.expressions if isinstance(tree, exp.Select) else []
-            exact = len(items) == len(built.columns)
             raise context.error(
-                items[place] if exact else (items[0] if items else tree),
+                node,
                 f"Two columns of the result are called `{one.name}`.",
                 hint=f"Give one of them another name: … AS {one.name}_2.",
+            )
+        if one.name.lower().startswith("_hw_"):
+            raise context.error(
+                node,
+                f"A column of the result is called `{one.name}`.",
+                why="Names that begin with _hw_ are those of helper columns.",
+                hint="Give it another name.",
             )
         seen.add(one.name.lower())
 
