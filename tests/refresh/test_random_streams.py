@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,7 +34,7 @@ def test_random_stream_tables_are_what_duckdb_computes(world: World, seed: int) 
         f"q{number}": Grammar(choices, tables).whole(1 + choices.below(3)) for number in range(QUERIES)
     }
     for name, text in queries.items():
-        world.streams.create(Definition(TableName("main", name), text, mode=Mode.INCREMENTAL))
+        world.streams.create(Definition(TableName("main", name), _for_spark(text), mode=Mode.INCREMENTAL))
     _check(world, queries, f"seed {seed}, at first")
     for wave in range(WAVES):
         before = held.copy()
@@ -47,6 +48,11 @@ def test_random_stream_tables_are_what_duckdb_computes(world: World, seed: int) 
         failed = {name: result.error for name, result in results.items() if result.action is Action.FAILED}
         assert not failed, f"seed {seed}, wave {wave}: {failed}"
         _check(world, queries, f"seed {seed}, wave {wave}")
+
+
+def _for_spark(text: str) -> str:
+    """The first of no elements is an error for Spark and NULL for DuckDB."""
+    return re.sub(r"(sort_array\(collect_(?:set|list)\([^()]*\)\))\[0\]", r"get(\1, 0)", text)
 
 
 def _create(world: World, tables: Schema, held: Contents) -> None:

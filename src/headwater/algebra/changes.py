@@ -261,13 +261,24 @@ def _same(left: Iterable[str], right: Iterable[str]) -> exp.Expr:
 
 def _only_changed(stage: Stage, paired: Relation) -> Relation:
     """Without rows that are what they were, and without groups that came and went."""
-    same = all_of(exp.NullSafeEQ(this=column(name), expression=column(OLD + name)) for name in _names(stage))
+    same = all_of(
+        exp.NullSafeEQ(this=_comparable(stage, name), expression=_comparable(stage, name, OLD))
+        for name in _names(stage)
+    )
     both = exp.and_(column(IS), column(WAS))
     either = exp.or_(column(IS), column(WAS))
     differs: exp.Expr = exp.not_(exp.paren(exp.and_(both, same)))
     if IN_DOUBT in paired.columns:
         differs = exp.or_(column(IN_DOUBT), differs)
     return Filter(paired, exp.and_(exp.paren(either), exp.paren(differs)))
+
+
+def _comparable(stage: Stage, name: str, prefix: str = "") -> exp.Expr:
+    """A column as something that has an equality: Spark's maps have none."""
+    value = column(prefix + name)
+    if "map<" not in stage.types.get(name, ""):
+        return value
+    return exp.Anonymous(this="to_json", expressions=[value])
 
 
 __all__ = ["DOUBTFUL", "IN_DOUBT", "IS", "OLD", "PLACE", "WAS", "Changes", "changes", "regrouped"]

@@ -159,13 +159,15 @@ class Storing:
         for rows in (went, updated):
             if rows.column(PLACE[2]).null_count:
                 raise self._violation("A row went that is not there.", "its key is not in the stored result")
-        new = self._keys(came)
+        new, old = self._keys(came), [*self._keys(went), *self._keys(updated)]
         if len(set(new)) < len(new):
             raise self._violation("A key came twice.", "two new rows have the same key")
+        if len(set(old)) < len(old):
+            raise self._violation("A key is there twice.", "two stored rows have the same key")
         if came.num_rows and came.column(PLACE[2]).null_count < came.num_rows:
             raise self._violation("A key came that is there already.", "a stored row has the same key")
-        for rows in (came, updated):
-            if ROWS in rows.schema.names and rows.num_rows and pc.min(rows.column(ROWS)).as_py() < 0:
+        for rows in (came, went, updated):
+            if ROWS in rows.schema.names and (pc.min(rows.column(ROWS)).as_py() or 0) < 0:
                 raise self._violation("A group has fewer than no rows.", "its count is negative")
 
     def _delta(self, shape: str, rows: pa.Table) -> pa.Table:
