@@ -49,7 +49,7 @@ hypot(3, 4); size(xs); array_contains(xs, 2); array_position(xs, 2); sort_array(
 named_struct('a', i).a; map('k', i)['k']; if(b, 1, 2); CASE s WHEN 'a' THEN 1 WHEN NULL THEN 2 ELSE 3 END
 """
 _AGGREGATES = r"""
-count(i, s); count_if(i > 5); sum(d); avg(d); avg(i); sum(f); max(f)
+count(i, s); count_if(i > 5); count_if(i > 5) FILTER (WHERE id > 9); sum(d); avg(d); avg(i); sum(f); max(f)
 stddev(i); std(id); stddev_pop(i); variance(i); var_pop(id); median(d); percentile(id, 0.3)
 percentile(i, array(0.5, 0.75)); percentile_cont(0.25) WITHIN GROUP (ORDER BY id DESC); kurtosis(id)
 percentile_disc(0.5) WITHIN GROUP (ORDER BY i); bool_and(b); every(b); any(b); some(b); max_by(s, id)

@@ -194,6 +194,8 @@ def test_what_a_rule_computes_is_what_the_query_says(sql: str) -> None:
         "SELECT p.n, q.v FROM p FULL JOIN q ON p.n = q.w",
         "SELECT n FROM p WHERE EXISTS (SELECT 1 FROM q WHERE q.w = p.n)",
         "SELECT n FROM p WHERE NOT EXISTS (SELECT 1 FROM q WHERE p.n = q.w)",
+        "SELECT n, (SELECT max(v) FROM q WHERE q.w = p.n) AS m FROM p",
+        "SELECT n FROM p WHERE n = 2 OR EXISTS (SELECT 1 FROM q WHERE q.w = p.n)",
     ],
 )
 def test_different_texts_that_equal_one_number_are_one_key(sql: str) -> None:

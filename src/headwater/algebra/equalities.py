@@ -30,8 +30,8 @@ def with_conversions(node: Join | Semi, types: Callable[[Relation], Mapping[str,
     for number, (left, right) in enumerate(pairs):
         of_left, of_right = found[f"_hw_0_{number}"], found[f"_hw_1_{number}"]
         for value, kind, other in ((left, of_left, of_right), (right, of_right, of_left)):
-            if _is_text(kind) and not _is_text(other):
-                converted[value] = exp.cast(value.copy(), _common(other), dialect="spark")
+            if is_text(kind) and not is_text(other):
+                converted[value] = exp.cast(value.copy(), common_type(other), dialect="spark")
     if not converted:
         return node
     return replace(node, condition=all_of(_converted(part, converted) for part in conjuncts(node.condition)))
@@ -44,11 +44,12 @@ def _converted(part: exp.Expr, converted: Mapping[exp.Expr, exp.Expr]) -> exp.Ex
     return type(part)(this=next(sides), expression=next(sides))
 
 
-def _is_text(kind: str) -> bool:
+def is_text(kind: str) -> bool:
+    """Whether a Spark type holds texts."""
     return kind.startswith(("string", "varchar", "char"))
 
 
-def _common(other: str) -> str:
+def common_type(other: str) -> str:
     """What Spark compares a text and another type as."""
     if other in _WHOLE:
         return "bigint"

@@ -340,6 +340,11 @@ def _count(node: exp.Expr) -> exp.Expr:
     return _sql(f"count(CASE WHEN {condition} THEN 1 END)", *given)
 
 
+def _count_if(node: exp.Expr) -> exp.Expr:
+    """For no rows DuckDB's own gives NULL."""
+    return _sql("count(CASE WHEN _1 THEN 1 END)", node.this)
+
+
 def _any(node: exp.Expr) -> exp.Expr:
     comparing = isinstance(node.parent, (exp.Binary, exp.Like, exp.ILike))
     if comparing or not isinstance(node.this, exp.Paren) or isinstance(node.this.this, exp.Query):
@@ -477,6 +482,7 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.Lateral: _lateral,
     exp.ExplodeOuter: _explode_outer,
     exp.Count: _count,
+    exp.CountIf: _count_if,
     exp.Any: _any,
     exp.FirstValue: _first_value,
     exp.LastValue: _first_value,

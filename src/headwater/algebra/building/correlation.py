@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from headwater.algebra.building.places import NoRuleError
 from headwater.algebra.building.resolving import Resolver, bare
+from headwater.algebra.equalities import common_type, is_text
 from headwater.algebra.relations import column, columns_of
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def keyed(inner: Resolver, what: str) -> tuple[list[str], list[exp.Expr]]:
             conditions.append(condition)
             continue
         own, other, kind = _sides(inner, bare(condition), what)
-        name = inner.as_column(own, "correlated")
+        name = inner.as_column(_converted(inner, own, other), "correlated")
         keys.append(name)
         conditions.append(kind(this=column(name), expression=other.copy()))
     inner.flush()
@@ -54,6 +55,22 @@ def _sides(inner: Resolver, condition: exp.Expr, what: str) -> tuple[exp.Expr, e
             if columns_of(other) <= inner.outer_columns and not columns_of(own) & inner.outer_columns:
                 return own, other, type(condition)
     raise NoRuleError(f"{what} is correlated by something else than equality.")
+
+
+def _converted(inner: Resolver, own: exp.Expr, other: exp.Expr) -> exp.Expr:
+    """A text as what it is compared with, since '1' and '01' would be two groups that equal one number."""
+    mine = _type(inner, own)
+    theirs = None if inner.around.outer is None else _type(inner.around.outer, other)
+    if mine is None or theirs is None or not is_text(mine) or is_text(theirs):
+        return own
+    return exp.cast(own.copy(), common_type(theirs), dialect="spark")
+
+
+def _type(resolver: Resolver, value: exp.Expr) -> str | None:
+    if not isinstance(bare(value), exp.Column):
+        return None
+    found = (one.type for one in resolver.scope.columns if one.internal == bare(value).name)
+    return next((kind.lower() for kind in found if kind is not None), None)
 
 
 def check_levels(resolver: Resolver, conditions: Sequence[exp.Expr]) -> None:
