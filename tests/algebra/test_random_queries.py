@@ -44,6 +44,8 @@ def run_seeds(start: int, steps: int) -> None:
         choices = Choices(seed)
         try:
             done += run(choices)
+        except duckdb.NotImplementedException:
+            pass  # DuckDB cannot compute the text itself: there is nothing to compare with
         except _FAILURES as error:
             pytest.fail(explained(seed, choices.made, error), pytrace=False)
         seed += 1
