@@ -68,11 +68,11 @@ class Storing:
             rows = frame.toArrow()
             if IN_DOUBT in rows.schema.names and settle is not None:
                 rows = self._settled(rows, settle)
-            return None if self._runs_short(rows, full) else self._few(shape, rows)
+            return None if self._runs_short(rows, full) else self._few(shape, rows, full)
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         if kept.count() <= most_rows(kept):
             try:
-                return self._few(shape, kept.toArrow())
+                return self._few(shape, kept.toArrow(), full)
             finally:
                 kept.unpersist()
         return self._many(shape, kept)
@@ -100,11 +100,11 @@ class Storing:
 
     # -- through this process -----------------------------------------------------------------------
 
-    def _few(self, shape: str, rows: pa.Table) -> Stored:
+    def _few(self, shape: str, rows: pa.Table, full: bool) -> Stored:
         came, went, updated = self._divided(shape, rows)
         plan, _ = self.wave.stored(self.table)
         name, tx = self.table.name, self.wave.tx
-        self._check(came, went, updated)
+        self._check(came, went, updated, full)
         gone = pa.concat_tables([went.select(PLACE), updated.select(PLACE)])
         if gone.num_rows:
             found = located(gone.rename_columns([FILE, POSITION, KEPT_ROW_ID]))
@@ -149,20 +149,25 @@ class Storing:
         left[at] = False
         return came.filter(pa.array(~again)), went.filter(pa.array(left)), updated
 
-    def _keys(self, rows: pa.Table) -> Sequence[tuple[Any, ...]]:
-        columns = [rows.column(name).to_pylist() for name in self.stage.key]
+    def _keys(self, rows: pa.Table, *, stored: bool = False) -> Sequence[tuple[Any, ...]]:
+        """The keys of rows, as they are now or, where both are there, as they were stored."""
+        names: Sequence[str] = self.stage.key
+        if stored and IS in rows.schema.names:
+            names = [OLD + name for name in names]
+        columns = [rows.column(name).to_pylist() for name in names]
         if not columns:
             return [()] * rows.num_rows
         return [tuple(map(_hashable, key)) for key in zip(*columns, strict=True)]
 
-    def _check(self, came: pa.Table, went: pa.Table, updated: pa.Table) -> None:
+    def _check(self, came: pa.Table, went: pa.Table, updated: pa.Table, full: bool) -> None:
         for rows in (went, updated):
             if rows.column(PLACE[2]).null_count:
                 raise self._violation("A row went that is not there.", "its key is not in the stored result")
-        new, old = self._keys(came), [*self._keys(went), *self._keys(updated)]
+        new = self._keys(came)
+        old = [*self._keys(went, stored=True), *self._keys(updated, stored=True)]
         if len(set(new)) < len(new):
             raise self._violation("A key came twice.", "two new rows have the same key")
-        if len(set(old)) < len(old):
+        if len(set(old)) < len(old) and not full:  # everything anew removes what is there twice
             raise self._violation("A key is there twice.", "two stored rows have the same key")
         if came.num_rows and came.column(PLACE[2]).null_count < came.num_rows:
             raise self._violation("A key came that is there already.", "a stored row has the same key")
