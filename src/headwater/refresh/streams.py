@@ -391,7 +391,7 @@ def _refuse_if_strict(definition: Definition, compiled: Compiled) -> None:
     reasons = compiled.program.reasons
     if definition.mode is Mode.STRICT and reasons:
         raise StreamTableError(
-            f"Stream table {definition.name} cannot be kept up to date incrementally, and its mode is strict.",
+            f"Stream table {definition.name} cannot follow changes, and its mode is strict.",
             detail="; ".join(reasons),
             hint="Write the query otherwise, or use REFRESH MODE auto.",
             stream_table=str(definition.name),
