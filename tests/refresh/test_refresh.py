@@ -6,10 +6,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import types as st
 
 from headwater.errors import StreamTableError
 from headwater.refresh import wave as waves
+from headwater.refresh.deltas import Delta
 from headwater.refresh.model import Action, Definition, Mode, Status
 from headwater.typedefs import TableName
 from tests.refresh.conftest import World, actions
@@ -270,3 +273,9 @@ def test_dropping_leaves_nothing(totals: World) -> None:
     assert not [view for view in state.views.values() if view.name.name == "totals"]
     assert not [table for table in state.tables.values() if table.name.schema == "_headwater"]
     assert totals.streams.all() == []
+
+
+def test_rows_behind_an_empty_piece_of_a_delta_reach_spark(world: World) -> None:
+    schema = st.StructType([st.StructField("a", st.LongType())])
+    rows = pa.table({"a": pa.chunked_array([[1], [], [2, 3]], pa.int64())})
+    assert Delta(schema, rows=rows).data(world.session).count() == 3

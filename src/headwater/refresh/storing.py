@@ -26,7 +26,7 @@ from headwater.refresh.deltas import Delta
 from headwater.refresh.inputs import WaveState
 from headwater.spark.literals import name_sql
 from headwater.spark.reading.native import FILE, POSITION
-from headwater.spark.types import from_spark
+from headwater.spark.types import from_spark, in_pieces
 from headwater.spark.writing.located import Located, locate, located
 from headwater.spark.writing.native import ROW_ID as KEPT_ROW_ID
 from headwater.spark.writing.rows import most_rows
@@ -88,7 +88,7 @@ class Storing:
         schema = st.StructType([known[name] for name in key] or [st.StructField("_hw_one", st.IntegerType())])
         taken = rows.filter(doubtful)
         keys = taken.select(key) if key else pa.table({"_hw_one": pa.array([1], pa.int32())})
-        again: pa.Table = settle(spark.createDataFrame(keys, schema)).toArrow()
+        again: pa.Table = settle(spark.createDataFrame(in_pieces(keys), schema)).toArrow()
         return pa.concat_tables([sure, again.select(sure.schema.names).cast(sure.schema)])
 
     def _runs_short(self, rows: pa.Table, full: bool) -> bool:
