@@ -50,15 +50,15 @@ def test_all_22_queries_are_incremental_and_right(tpch: World, rounds: int) -> N
 def _change(con: Any, name: str, chance: random.Random) -> None:
     """Some rows deleted, some inserted again, one column of some rows set to a value that others have."""
     sample = f"1% (bernoulli, {chance.randrange(10**6)})"
-    con.execute(f"CREATE OR REPLACE TEMP TABLE some AS FROM lake.{name} USING SAMPLE {sample}")
+    con.execute(f"CREATE OR REPLACE TEMP TABLE taken AS FROM lake.{name} USING SAMPLE {sample}")
     keys = {"lineitem": "l_orderkey", "partsupp": "ps_partkey"}
     key = keys.get(name) or con.execute(f"DESCRIBE lake.{name}").fetchone()[0]
-    con.execute(f"DELETE FROM lake.{name} WHERE {key} IN (SELECT {key} FROM some LIMIT 5)")
-    con.execute(f"INSERT INTO lake.{name} FROM some")
+    con.execute(f"DELETE FROM lake.{name} WHERE {key} IN (SELECT {key} FROM taken LIMIT 5)")
+    con.execute(f"INSERT INTO lake.{name} FROM taken")
     columns = [row[0] for row in con.execute(f"DESCRIBE lake.{name}").fetchall()]
     column = chance.choice(columns)
     low = chance.randrange(50)
     con.execute(
-        f"UPDATE lake.{name} SET {column} = (SELECT max({column}) FROM some) "
-        f"WHERE {key} % 50 = {low} AND (SELECT count(*) FROM some) > 0"
+        f"UPDATE lake.{name} SET {column} = (SELECT max({column}) FROM taken) "
+        f"WHERE {key} % 50 = {low} AND (SELECT count(*) FROM taken) > 0"
     )

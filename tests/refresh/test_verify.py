@@ -100,7 +100,6 @@ def test_a_right_result_is_found_right_also_after_its_inputs_moved_on(
         ),
     )
     lake.run(lambda tx: tx.delete("sales.orders", "id = 4"))
-    lake.run(lambda tx: tx.delete(stream.storage.table, "n = 2"))
 
     found = verified(lake, stream)
 
