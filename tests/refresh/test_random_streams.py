@@ -20,7 +20,7 @@ from tests.refresh.conftest import World
 
 #: Queries in a world, and waves over them: each wave is a refresh of all, and each of those is a step.
 #: The same rules go through many more steps in DuckDB alone: tests/algebra/test_random_queries.py.
-QUERIES, WAVES = 12, 4
+QUERIES, WAVES = 10, 3
 WORLDS = int(os.environ.get("HEADWATER_RANDOM_WORLDS", "10"))
 
 

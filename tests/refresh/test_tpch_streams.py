@@ -33,16 +33,21 @@ def tpch(world: World) -> World:
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize("rounds", [2, pytest.param(10, marks=pytest.mark.slow)])
-def test_all_22_queries_are_incremental_and_right(tpch: World, rounds: int) -> None:
+@pytest.mark.parametrize(
+    ("changed", "rounds"),
+    [(("lineitem", "orders"), 1), pytest.param(TABLES, 10, marks=pytest.mark.slow)],
+    ids=["orders and lines", "all tables"],
+)
+def test_all_22_queries_are_incremental_and_right(tpch: World, changed: tuple[str, ...], rounds: int) -> None:
     tpch.check()
     chance = random.Random(7)
     for number in range(rounds):
-        for name in TABLES:
+        for name in changed:
             _change(tpch.con, name, chance)
         results = tpch.refresh()
         assert set(actions(results).values()) <= {Action.INCREMENTAL, Action.NO_DATA}, results
-        assert sum(result.action is Action.INCREMENTAL for result in results.values()) >= 20
+        # Queries 2, 11 and 16 read neither orders nor lines.
+        assert sum(result.action is Action.INCREMENTAL for result in results.values()) >= 19
         tpch.check()
         assert not any(result.error for result in results.values()), number
 
