@@ -10,9 +10,10 @@ projections unseen, down from the row ids of tables, the groups of aggregates, t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Self
 
 from sqlglot import exp
 
@@ -26,18 +27,18 @@ Named = tuple[str, exp.Expr]
 
 
 @dataclass(frozen=True)
-class Relation:
+class Relation(ABC):
     """Rows of named columns."""
 
     @property
+    @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """What a consumer sees, in order."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def key(self) -> tuple[str, ...]:
         """What identifies a row; the empty key means at most one row."""
-        raise NotImplementedError
 
     @property
     def children(self) -> tuple[Relation, ...]:
@@ -63,6 +64,28 @@ class Relation:
         yield self
         for child in self.children:
             yield from child.walk()
+
+
+@dataclass(frozen=True)
+class Unary(Relation):
+    """What is made of one other relation, and unless it says otherwise has its columns and its key."""
+
+    child: Relation
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return self.child.columns
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        return self.child.key
+
+    @property
+    def children(self) -> tuple[Relation, ...]:
+        return (self.child,)
+
+    def with_children(self, children: tuple[Relation, ...]) -> Self:
+        return replace(self, child=children[0])
 
 
 @dataclass(frozen=True)
@@ -107,49 +130,21 @@ class Values(Relation):
 
 
 @dataclass(frozen=True)
-class Filter(Relation):
+class Filter(Unary):
     """Rows for which a condition is true. It may speak of CURRENT_DATE and CURRENT_TIMESTAMP."""
 
-    child: Relation
     condition: exp.Expr
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.child.columns
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.child.key
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Relation, ...]) -> Filter:
-        return replace(self, child=children[0])
 
 
 @dataclass(frozen=True)
-class Project(Relation):
+class Project(Unary):
     """Columns computed from each row. The key passes through."""
 
-    child: Relation
     outputs: tuple[Named, ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.outputs)
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.child.key
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Relation, ...]) -> Project:
-        return replace(self, child=children[0])
 
 
 @dataclass(frozen=True)
@@ -220,10 +215,9 @@ class Semi(Relation):
 
 
 @dataclass(frozen=True)
-class Aggregate(Relation):
+class Aggregate(Unary):
     """One row per group; without groups exactly one row. Without aggregates: DISTINCT."""
 
-    child: Relation
     #: Columns of the child: expressions are computed by a projection below.
     groups: tuple[str, ...]
     #: (name, aggregate function over columns of the child), with FILTER and DISTINCT as sqlglot has them.
@@ -240,13 +234,6 @@ class Aggregate(Relation):
     @property
     def key(self) -> tuple[str, ...]:
         return self.groups
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Relation, ...]) -> Aggregate:
-        return replace(self, child=children[0])
 
 
 @dataclass(frozen=True)
@@ -287,13 +274,12 @@ class UnionAll(Relation):
 
 
 @dataclass(frozen=True)
-class Generate(Relation):
+class Generate(Unary):
     """Each row as often as a generator (`explode`, `posexplode`, `inline`, `stack`) has elements for it.
 
     `outputs` name the generator's columns (added to the child's); `ordinal` numbers a row's elements.
     """
 
-    child: Relation
     generator: exp.Expr
     outputs: tuple[str, ...]
     ordinal: str
@@ -308,19 +294,11 @@ class Generate(Relation):
     def key(self) -> tuple[str, ...]:
         return (*self.child.key, self.ordinal)
 
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Relation, ...]) -> Generate:
-        return replace(self, child=children[0])
-
 
 @dataclass(frozen=True)
-class Window(Relation):
+class Window(Unary):
     """Columns computed over the rows of the same partition, added to the child's columns."""
 
-    child: Relation
     #: Columns of the child by which *all* of the functions are partitioned.
     partition: tuple[str, ...]
     #: (name, exp.Window) over columns of the child.
@@ -330,42 +308,15 @@ class Window(Relation):
     def columns(self) -> tuple[str, ...]:
         return self.child.columns + tuple(name for name, _ in self.functions)
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.child.key
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Relation, ...]) -> Window:
-        return replace(self, child=children[0])
-
 
 @dataclass(frozen=True)
-class TopK(Relation):
+class TopK(Unary):
     """The first rows in an order; the key breaks ties."""
 
-    child: Relation
     #: exp.Ordered over columns of the child.
     order: tuple[exp.Expr, ...]
     limit: int
     offset: int = 0
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.child.columns
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.child.key
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Relation, ...]) -> TopK:
-        return replace(self, child=children[0])
 
 
 @dataclass(frozen=True)
@@ -427,26 +378,10 @@ class Concat(Relation):
 
 
 @dataclass(frozen=True)
-class Signed(Relation):
+class Signed(Unary):
     """Rows that all came (1) or all went (-1)."""
 
-    child: Relation
     sign: int
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.child.columns
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.child.key
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Relation, ...]) -> Signed:
-        return replace(self, child=children[0])
 
     @property
     def weighted(self) -> bool:
@@ -454,26 +389,10 @@ class Signed(Relation):
 
 
 @dataclass(frozen=True)
-class Side(Relation):
+class Side(Unary):
     """The rows of a delta that came, or those that went, without their weights."""
 
-    child: Relation
     came: bool
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.child.columns
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.child.key
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Relation, ...]) -> Side:
-        return replace(self, child=children[0])
 
     @property
     def weighted(self) -> bool:
@@ -481,25 +400,8 @@ class Side(Relation):
 
 
 @dataclass(frozen=True)
-class Net(Relation):
+class Net(Unary):
     """A delta in which equal rows have cancelled each other."""
-
-    child: Relation
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        return self.child.columns
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        return self.child.key
-
-    @property
-    def children(self) -> tuple[Relation, ...]:
-        return (self.child,)
-
-    def with_children(self, children: tuple[Relation, ...]) -> Net:
-        return replace(self, child=children[0])
 
 
 @dataclass(frozen=True)
