@@ -20,7 +20,7 @@ from headwater.refresh.binding import bound, moment_text
 from headwater.refresh.compiling import Compiled, Situation
 from headwater.refresh.inputs import Inputs, WaveState
 from headwater.refresh.model import Frontier, StageReport
-from headwater.refresh.storing import Storing
+from headwater.refresh.storing import Storing, Unfit
 from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
 
@@ -121,10 +121,11 @@ class Computation:
         strategy = ", ".join(dict.fromkeys(report.strategy for report in reports)) or "nothing"
         return self._outcome(reports, strategy, rows_in)
 
-    def _stage(self, stage: Stage, *, full: bool) -> StageReport | None:
+    def _stage(self, stage: Stage, *, full: bool, few: bool = True) -> StageReport | None:
         began = time.monotonic()
         deltas = [self.inputs.deltas[name] for name in stage.inputs if name in self.inputs.deltas]
-        small = not full and all(delta.count is not None and delta.count <= SMALL for delta in deltas)
+        few = few and not full
+        small = few and all(delta.count is not None and delta.count <= SMALL for delta in deltas)
         situation = Situation(
             stage.source,
             frozenset(name for name in stage.inputs if name in self.inputs.deltas),
@@ -147,8 +148,10 @@ class Computation:
                 full=full,
                 settle=lambda keys: self._settled(situation, keys),
             )
-        if stored is None:  # fewer rows are stored than have to be known: look for the first ones everywhere
+        if stored is Unfit.SHORT:  # look for the first rows everywhere
             return self._stage(stage, full=True)
+        if isinstance(stored, Unfit):
+            return self._stage(stage, full=full, few=False)
         if not stored.delta.empty:
             self.wave.moved[table.id] = stored.delta
             self.inputs.deltas[stage.source] = stored.delta

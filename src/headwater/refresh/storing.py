@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,15 @@ class Stored:
     deleted: int
 
 
+class Unfit(Enum):
+    """Why changes were not applied: they have to be computed otherwise."""
+
+    #: Fewer rows would be left than have to be known.
+    SHORT = 1
+    #: More rows than this process takes, of a query that was made for few.
+    MANY = 2
+
+
 @dataclass(frozen=True)
 class Storing:
     """Puts the changes of one stage into its table."""
@@ -58,24 +68,27 @@ class Storing:
         small: bool,
         full: bool = False,
         settle: Callable[[DataFrame], DataFrame] | None = None,
-    ) -> Stored | None:
-        """Apply changes of a shape, through this process if they are few; None if they are not enough.
+    ) -> Stored | Unfit:
+        """Apply changes of a shape, through this process if they are few.
 
         `settle` computes groups again, by their keys, of which a change could not tell what becomes of them.
-        What follows from a few rows is expected to be few; Spark itself stops a result that is too large.
+        What follows from a few changed rows is expected to be few, and is counted all the same.
         """
-        if small or self.stage.first is not None:
-            rows = frame.toArrow()
+        most = most_rows(frame)
+        if small:
+            rows: pa.Table = frame.limit(most + 1).toArrow()
+            if rows.num_rows > most:
+                return Unfit.MANY
             if IN_DOUBT in rows.schema.names and settle is not None:
                 rows = self._settled(rows, settle)
-            return None if self._runs_short(rows, full) else self._few(shape, rows, full)
+            return self._few(shape, rows, full)
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        if kept.count() <= most_rows(kept):
-            try:
-                return self._few(shape, kept.toArrow(), full)
-            finally:
-                kept.unpersist()
-        return self._many(shape, kept)
+        if kept.count() > most:
+            return self._many(shape, kept, full)
+        try:
+            return self._few(shape, kept.toArrow(), full)
+        finally:
+            kept.unpersist()
 
     def _settled(self, rows: pa.Table, settle: Callable[[DataFrame], DataFrame]) -> pa.Table:
         doubtful = rows.column(IN_DOUBT)
@@ -91,17 +104,18 @@ class Storing:
         again: pa.Table = settle(spark.createDataFrame(in_pieces(keys), schema)).toArrow()
         return pa.concat_tables([sure, again.select(sure.schema.names).cast(sure.schema)])
 
-    def _runs_short(self, rows: pa.Table, full: bool) -> bool:
+    def _runs_short(self, came: int, went: int, full: bool) -> bool:
         if self.stage.first is None or full:
             return False
         before = self.wave.session.live_rows(self.wave.tx, self.table.name)
-        came, went = (int(np.count_nonzero(rows.column(name).to_numpy())) for name in (IS, WAS))
         return self.stage.runs_short(before, came, went)
 
     # -- through this process -----------------------------------------------------------------------
 
-    def _few(self, shape: str, rows: pa.Table, full: bool) -> Stored:
+    def _few(self, shape: str, rows: pa.Table, full: bool) -> Stored | Unfit:
         came, went, updated = self._divided(shape, rows)
+        if self._runs_short(came.num_rows, went.num_rows, full):
+            return Unfit.SHORT
         plan, _ = self.wave.stored(self.table)
         name, tx = self.table.name, self.wave.tx
         self._check(came, went, updated, full)
@@ -189,10 +203,15 @@ class Storing:
 
     # -- by Spark -----------------------------------------------------------------------------------
 
-    def _many(self, shape: str, kept: DataFrame) -> Stored:
+    def _many(self, shape: str, kept: DataFrame, full: bool) -> Stored | Unfit:
         tx, session = self.wave.tx, self.wave.session
         plan, _ = self.wave.stored(self.table)
         now, before = self._conditions(shape)
+        if self.stage.first is not None and self._runs_short(
+            kept.where(now).count(), kept.where(before).count(), full
+        ):
+            kept.unpersist()
+            return Unfit.SHORT
         own = [F.col(name_sql(name)) for name in self._names]
         self._check_many(shape, kept, now, before)
         gone = kept.where(before)
