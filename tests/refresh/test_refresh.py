@@ -245,6 +245,18 @@ def test_many_changes_are_written_by_spark(world: World, monkeypatch: pytest.Mon
     world.check()
 
 
+def test_few_changed_rows_that_mean_many_stay_with_spark(
+    totals: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headwater.refresh import storing
+
+    totals.make("first_two", "SELECT id, amount FROM orders ORDER BY amount DESC LIMIT 2")
+    monkeypatch.setattr(storing, "most_rows", lambda frame: 0)
+    totals.run("UPDATE orders SET amount = amount + 1 WHERE id > 90", "DELETE FROM customers WHERE id = 0")
+    assert set(actions(totals.refresh()).values()) == {Action.INCREMENTAL}
+    totals.check()
+
+
 def test_replacing_builds_beside_the_old_and_swaps(totals: World) -> None:
     before = totals.streams.get("totals")
     same = Definition(
