@@ -245,7 +245,8 @@ def _make_folder(folder: Path, location: Location) -> list[Path]:
     for path in (folder, *folder.parents):
         if path.is_dir():
             break
-        if path.exists():
+        # Asked twice: between the two questions another writer may have created the folder.
+        if path.exists() and not path.is_dir():
             raise not_a_folder(location, f"{path} is a file")
         missing.append(path)
     # Another writer may create the same folders at the same time.
