@@ -190,6 +190,7 @@ def test_errors_of_the_query_become_errors_of_the_file(tmp_path: Path) -> None:
         ("2d", "every", 172800),
         ("downstream", "downstream", None),
         ("DOWNSTREAM", "downstream", None),
+        ("On  Change", "change", None),
         ("* * * * *", "cron", None),
         ("*/5 8-18 1,15 jan-mar mon", "cron", None),
         ("0 0 * * 7", "cron", None),

@@ -53,7 +53,7 @@ class Definition:
     function: str | None = None
     inputs: Mapping[str, str] = field(default_factory=dict)
     mode: Mode = Mode.AUTO
-    #: `5s`, `10m`, a cron expression, `downstream`, or None: only on request.
+    #: `5s`, `10m`, a cron expression, `on change`, `downstream`, or None: only on request.
     schedule: str | None = None
     #: Further options by name, checked when the stream table is made.
     options: Mapping[str, str] = field(default_factory=dict)

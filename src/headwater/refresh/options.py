@@ -31,7 +31,7 @@ _FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
     ("day of the week", 0, 7, _DAYS),
 )
 _SCHEDULE_HINT = (
-    "Write '5s', '10m', '1h', '2d', a cron expression such as '0 6 * * mon-fri', or 'downstream'."
+    "Write '5s', '10m', '1h', '2d', a cron expression such as '0 6 * * mon-fri', 'on change' or 'downstream'."
 )
 _CODECS = {"snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "lz4": "lz4", "none": "uncompressed"}
 
@@ -40,7 +40,7 @@ _CODECS = {"snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "lz4": "lz4", "no
 class Schedule:
     """When a stream table is to be refreshed."""
 
-    kind: Literal["every", "cron", "downstream"]
+    kind: Literal["every", "cron", "change", "downstream"]
     text: str
     #: Of `every`.
     seconds: int | None = None
@@ -55,6 +55,8 @@ def parse_schedule(text: str) -> Schedule:
     given = text.strip()
     if given.lower() == "downstream":
         return Schedule("downstream", "downstream")
+    if given.lower().split() == ["on", "change"]:
+        return Schedule("change", "on change")
     every = _EVERY.fullmatch(given)
     if every is not None:
         number, unit = int(every[1]), every[2].lower()
