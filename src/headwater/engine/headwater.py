@@ -104,8 +104,8 @@ class Headwater:
         parameter (by default the one of the parameter's own name).
 
         `schedule` is `5s`, `10m`, `1h`, `2d`, a cron expression, `on change` or `downstream`; without one it
-        is refreshed on request. `refresh_mode` is `auto`, `incremental`, `strict` or `full`. `or_replace` does
-        nothing if it is defined like that already, and builds it anew only if its rows are others.
+        is refreshed on request. `refresh_mode` is `auto`, `incremental`, `strict` or `full`. `or_replace`
+        does nothing if it is defined like that already, and builds it anew only if its rows are others.
 
         >>> hw.create_stream_table(  # doctest: +SKIP
         ...     "sales.revenue", "SELECT region, sum(amount) AS revenue FROM sales.orders GROUP BY region"
