@@ -24,6 +24,7 @@ from headwater.lake.format.values import DefaultText, default_text
 from headwater.lake.model import Column, PartitionSpec, SchemaInfo, Table, View
 from headwater.lake.writing.draft import Draft, NewFile, OptionChange
 from headwater.lake.writing.whole import WholeOperations, whole
+from headwater.storage.locations import as_folder
 from headwater.typedefs import ColumnPath, TableName
 
 _PLAIN_FOLDER = re.compile(r"[A-Za-z0-9_-]{1,200}")
@@ -111,6 +112,7 @@ class SchemaOperations(WholeOperations):
         not_null: Iterable[str] = (),
         comment: str | None = None,
         tags: Mapping[str, str] | None = None,
+        path: str | None = None,
         if_not_exists: bool = False,
         or_replace: bool = False,
     ) -> None:
@@ -119,6 +121,7 @@ class SchemaOperations(WholeOperations):
         `columns` is an Arrow schema, or names with types (`{"id": "int64", "price": "decimal(10,2)"}`).
         `partition_by` takes `"region"`, `"year(ts)"`, `"bucket(8, id)"`; `sort_by` takes `"ts desc"`.
         Fields that are not nullable in the Arrow schema become NOT NULL, as do those in `not_null`.
+        `path` is an absolute folder for its files, inside or outside the lake's data path.
         """
         if self.already_applied:
             return
@@ -134,7 +137,7 @@ class SchemaOperations(WholeOperations):
             self.drop_table(wanted)
         draft.refuse_taken(wanted)
         uuid = new_uuid()
-        path = _folder_name(wanted.name, str(uuid))
+        stored_path = as_folder(path) if path is not None else _folder_name(wanted.name, str(uuid))
         built = with_details(build_columns(columns), defaults or {}, not_null)
         check_columns(wanted, built, inlining=self._inlining_limit(schema.id, None) > 0)
         table = Table(
@@ -142,11 +145,12 @@ class SchemaOperations(WholeOperations):
             uuid=uuid,
             schema_id=schema.id,
             name=wanted,
-            path=folder(draft.base.data_path, schema, path, True),
+            path=folder(draft.base.data_path, schema, stored_path, path is None),
             columns=built,
             begin_snapshot=-1,
             tags={**(tags or {}), **({"comment": comment} if comment is not None else {})},
-            stored_path=path,
+            stored_path=stored_path,
+            path_is_relative=path is None,
         )
         draft.put_table(table)
         if partition_fields := tuple(partition_by):
