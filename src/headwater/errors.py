@@ -181,3 +181,22 @@ class InvariantError(StreamTableError):
     """A refresh would have corrupted its result, and was stopped."""
 
     code = "refresh_invariant"
+
+
+class SourceError(HeadwaterError):
+    """A PostgreSQL source cannot be added, captured or removed."""
+
+    code = "source"
+
+
+class SourceUnavailableError(SourceError):
+    """The source does not answer right now, or somebody holds a lock that is needed."""
+
+    code = "source_unavailable"
+    retryable = True
+
+
+class SourceChangedError(SourceError):
+    """A table of a source is not any more what was mirrored; it needs a resync."""
+
+    code = "source_changed"

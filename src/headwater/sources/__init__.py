@@ -1,0 +1,1 @@
+"""PostgreSQL tables mirrored into the lake: first copy, change capture, exactly once."""
