@@ -1,0 +1,1 @@
+"""The running service: what is due, who does it, and what it says of itself."""
