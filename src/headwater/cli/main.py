@@ -28,6 +28,7 @@ COMMANDS = {
     "plan": "Show what `apply` would do with a folder of stream tables.",
     "apply": "Make the lake's stream tables what a folder says.",
     "refresh": "Bring stream tables up to date, all of them or the named ones.",
+    "run": "Capture, refresh and publish on schedule, until stopped.",
     "status": "Show which stream tables are fresh, behind or suspended.",
     "history": "List past refreshes, newest first.",
     "explain": "Show how a stream table follows its inputs.",

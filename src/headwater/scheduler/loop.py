@@ -27,6 +27,8 @@ log = logging.getLogger("headwater.service")
 
 #: How often the lists of what there is are read again, and the state is told.
 _LIST_SECONDS = 1.0
+#: Being stopped is noticed within this time.
+_STOP_NOTICED_SECONDS = 0.2
 #: How long work that was told to give up may still take.
 _GIVE_UP_SECONDS = 3.0
 
@@ -74,7 +76,8 @@ class Loop:
         self._observers = tuple(observers)
         self._give_up = give_up
         self._wake = threading.Event()
-        self._stopping = threading.Event()
+        # Not an event: a signal handler must not wait for a lock that the interrupted thread holds.
+        self._stopping = False
         self._items: dict[str, Item] = {}
         self._running: dict[str, _Running] = {}
         self._last_start: dict[str, float] = {}
@@ -102,11 +105,10 @@ class Loop:
         end = float("inf") if seconds is None else time.monotonic() + seconds
         self._start()
         try:
-            while not self._stopping.is_set() and time.monotonic() < end:
+            while not self._stopping and time.monotonic() < end:
                 self._wake.clear()
                 self._tick()
-                left = min(self._options.poll_seconds, end - time.monotonic())
-                self._wake.wait(max(0.0, left))
+                self._rest(min(end, time.monotonic() + self._options.poll_seconds))
         finally:
             self._end()
         return self._summary
@@ -121,7 +123,7 @@ class Loop:
                 self._leases.round()
                 mine = [item for item in self._items.values() if item.kind == kind]
                 elsewhere += [str(item) for item in mine if not self._leases.holds(item.lease)]
-                while not self._stopping.is_set():
+                while not self._stopping:
                     if not self._dispatch(datetime.now(UTC), kind) and not self._of_kind(kind):
                         break
                     self._wait()
@@ -132,8 +134,7 @@ class Loop:
 
     def stop(self) -> None:
         """Ask the loop to end; callable from a signal handler and from any thread."""
-        self._stopping.set()
-        self._wake.set()
+        self._stopping = True
 
     def working_on(self) -> str:
         """What is being done right now, for people."""
@@ -164,11 +165,17 @@ class Loop:
                 log.warning("the catalog cannot be asked: %s", error.message)
             self._catalog = error.message
             self._tell(datetime.now(UTC))
-            self._stopping.wait(min(1.0, 5 * self._options.poll_seconds))
+            self._rest(time.monotonic() + 1.0)
         else:
             if self._catalog is not None:
                 log.info("the catalog answers again")
                 self._catalog = None
+
+    def _rest(self, until: float) -> None:
+        """Wait for the next look, for a task that ends, or for being stopped."""
+        while not self._stopping and (left := until - time.monotonic()) > 0:
+            if self._wake.wait(min(_STOP_NOTICED_SECONDS, left)):
+                return
 
     def _look(self, now: datetime, *, list_all: bool = False) -> None:
         changes = self._watch.look()

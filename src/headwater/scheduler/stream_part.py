@@ -21,7 +21,7 @@ LATE_SECONDS = 60.0
 
 class _Recorded(Protocol):
     @property
-    def recorded_at(self) -> datetime: ...
+    def recorded_at(self) -> datetime | None: ...
 
 
 class StreamRows(Protocol):

@@ -7,13 +7,14 @@ from headwater.settings.loader import (
     find_file,
     load_settings,
 )
-from headwater.settings.model import DEFAULT_FOLDER, LakeSettings, Settings, SparkSettings
+from headwater.settings.model import DEFAULT_FOLDER, LakeSettings, ServiceSettings, Settings, SparkSettings
 
 __all__ = [
     "CONFIG_FILE",
     "CONFIG_VARIABLE",
     "DEFAULT_FOLDER",
     "LakeSettings",
+    "ServiceSettings",
     "Settings",
     "SparkSettings",
     "environment_settings",

@@ -59,7 +59,9 @@ def _checked(file: SettingsFile, path: Path | None) -> Settings:
             f"{ENV_PREFIX}… : {str(error).splitlines()[0]}.",
             hint=f"Set one setting per variable, such as {ENV_PREFIX}LAKE{ENV_DELIMITER}CATALOG.",
         ) from None
-    return Settings(root.lake.plain(), root.storage.plain(), root.spark.plain(), path, places)
+    return Settings(
+        root.lake.plain(), root.storage.plain(), root.spark.plain(), root.service.plain(), path, places
+    )
 
 
 def _relative_to_file(file: SettingsFile) -> None:

@@ -31,6 +31,28 @@ class SparkSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """How `headwater run` runs."""
+
+    #: Milliseconds between looks for changes.
+    poll_ms: int = 100
+    #: Seconds after which a process that died is replaced.
+    lease_seconds: float = 10.0
+    #: The time zone of cron expressions.
+    timezone: str = "UTC"
+    #: How many groups of stream tables are refreshed at once.
+    workers: int = 2
+    #: Seconds that work under way is given to end when the service is stopped.
+    stop_seconds: float = 20.0
+    #: The longest wait before something that failed is tried again, in seconds.
+    retry_seconds: float = 300.0
+    #: Where health and metrics are; port 0 is any that is free.
+    host: str = "127.0.0.1"
+    port: int = 0
+    log_format: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of a project."""
 
@@ -38,6 +60,7 @@ class Settings:
     storage: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What is said about object stores, by the names of `StorageOptions`; holds secrets."""
     spark: SparkSettings = field(default_factory=SparkSettings)
+    service: ServiceSettings = field(default_factory=ServiceSettings)
     file: Path | None = None
     """The file that was read, if there is one."""
     places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from headwater.settings.model import DEFAULT_FOLDER, LakeSettings, SparkSettings
+from headwater.settings.model import DEFAULT_FOLDER, LakeSettings, ServiceSettings, SparkSettings
 
 ENV_PREFIX = "HEADWATER_"
 ENV_DELIMITER = "__"
@@ -105,6 +105,24 @@ class SparkSection(_Section):
         return SparkSettings(self.master, dict(self.conf))
 
 
+class ServiceSection(_Section):
+    """`service:` how `headwater run` runs."""
+
+    poll_ms: int = Field(default=100, ge=10, le=60_000)
+    lease_seconds: float = Field(default=10.0, ge=1.0, le=3600.0)
+    timezone: str = Field(default="UTC", min_length=1)
+    workers: int = Field(default=2, ge=1, le=64)
+    stop_seconds: float = Field(default=20.0, ge=0.0, le=3600.0)
+    retry_seconds: float = Field(default=300.0, ge=1.0)
+    host: str = Field(default="127.0.0.1", min_length=1)
+    port: int = Field(default=0, ge=0, le=65_535)
+    log_format: Literal["text", "json"] = "text"
+
+    def plain(self) -> ServiceSettings:
+        """The section as plain data."""
+        return ServiceSettings(**self.model_dump())
+
+
 class Root(BaseSettings):
     """The whole file. The environment (`HEADWATER_LAKE__CATALOG`) wins over it."""
 
@@ -120,6 +138,7 @@ class Root(BaseSettings):
     lake: LakeSection = LakeSection()
     storage: StorageSection = StorageSection()
     spark: SparkSection = SparkSection()
+    service: ServiceSection = ServiceSection()
 
     @classmethod
     def settings_customise_sources(
@@ -134,7 +153,12 @@ class Root(BaseSettings):
         return env_settings, init_settings
 
 
-SECTIONS: dict[str, type[_Section]] = {"lake": LakeSection, "storage": StorageSection, "spark": SparkSection}
+SECTIONS: dict[str, type[_Section]] = {
+    "lake": LakeSection,
+    "storage": StorageSection,
+    "spark": SparkSection,
+    "service": ServiceSection,
+}
 
 
 def names_in(path: str) -> list[str]:
