@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
+from headwater.algebra.narrowing import Link, links, numbered
 from headwater.algebra.relations import ROW_ID, WEIGHT, Relation, Scan
 from headwater.algebra.render import render
 from headwater.algebra.stages import Types
@@ -18,21 +20,30 @@ from headwater.spark.sql.catalyst import Catalyst, parts_of
 from headwater.spark.types import spark_field
 
 
-def scans_of(relation: Relation) -> list[Scan]:
-    """What a relation reads."""
-    return [node for node in relation.walk() if isinstance(node, Scan)]
-
-
 @dataclass(frozen=True)
 class Statement:
-    """A relation as SQL, and what it reads by the names it reads it by."""
+    """A relation as SQL, and what it reads by the names it reads it by: each scan has its own."""
 
     text: str
+    relation: Relation
     leaves: Mapping[str, Scan]
 
-    def over(self, session: LakeSpark, frame_of: Callable[[Scan], DataFrame]) -> DataFrame:
-        """The statement's rows. Scans of the same source and version are given as one."""
-        frames = {name: frame_of(scan) for name, scan in self.leaves.items()}
+    @cached_property
+    def links(self) -> Mapping[str, tuple[Link, ...]]:
+        """What tells which rows of its scans matter."""
+        return links(self.relation)
+
+    def over(
+        self,
+        session: LakeSpark,
+        frame_of: Callable[[Scan], DataFrame],
+        given: Mapping[str, DataFrame] | None = None,
+    ) -> DataFrame:
+        """The statement's rows; `given` are the rows of some scans, by the names of their leaves."""
+        known = given or {}
+        frames = {
+            name: known[name] if name in known else frame_of(scan) for name, scan in self.leaves.items()
+        }
         catalyst = Catalyst(session)
         plan = session.jvm.without_named_queries(catalyst.parse(self.text))
         nodes = [(node, parts_of(node)[0]) for node in session.jvm.unknown_relations(plan)]
@@ -43,15 +54,9 @@ class Statement:
 
 def statement(relation: Relation, *, moments: Mapping[str, str], hints: bool = False) -> Statement:
     """A relation as a statement over names of its own."""
-    names: dict[tuple[str, str], str] = {}
-    leaves: dict[str, Scan] = {}
-    for scan in scans_of(relation):
-        place = (scan.source, scan.version)
-        if place not in names:
-            names[place] = f"_hw_leaf_{len(names)}"
-            leaves[names[place]] = scan
-    text = render(relation, names=lambda scan: names[scan.source, scan.version], moments=moments, hints=hints)
-    return Statement(text, leaves)
+    named, leaves = numbered(relation)
+    text = render(named, names=lambda scan: scan.source, moments=moments, hints=hints)
+    return Statement(text, named, leaves)
 
 
 def bound(

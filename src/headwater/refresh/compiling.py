@@ -17,6 +17,7 @@ from headwater.errors import InvalidInputError, NotFoundError, UnsupportedError
 from headwater.lake.catalog import CatalogState, table_name
 from headwater.refresh.binding import Describer, Statement, statement
 from headwater.refresh.functions import load_function
+from headwater.refresh.local_rows import WholeTables
 from headwater.refresh.model import Definition, StreamTable
 from headwater.refresh.sources import Source, Sources, shown
 from headwater.spark.connector import LakeSpark
@@ -57,6 +58,8 @@ class Compiled:
     sources: Mapping[str, Source]
     #: Makes the rows of stream tables that are defined by Python, from the sources' rows by their names.
     function: Callable[[Mapping[str, DataFrame]], DataFrame] | None = None
+    #: What it reads of small tables, kept from one refresh to the next.
+    whole_tables: WholeTables = field(default_factory=WholeTables, compare=False)
     _prepared: dict[Situation, Prepared | None] = field(default_factory=dict, compare=False)
 
     def prepared(self, situation: Situation, moments: Mapping[str, str]) -> Prepared | None:

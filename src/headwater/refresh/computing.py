@@ -13,13 +13,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater.algebra.changes import DOUBTFUL
-from headwater.algebra.relations import Scan
+from headwater.algebra.narrowing import surely_empty
 from headwater.algebra.stages import Stage
 from headwater.lake.model import Table
-from headwater.refresh.binding import bound, moment_text
+from headwater.refresh.binding import Statement, bound, moment_text
 from headwater.refresh.compiling import Compiled, Situation
 from headwater.refresh.inputs import Inputs, WaveState
+from headwater.refresh.local_rows import Found
 from headwater.refresh.model import Frontier, StageReport
+from headwater.refresh.narrowing import Narrowing
 from headwater.refresh.storing import Storing, Unfit
 from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
@@ -139,8 +141,11 @@ class Computation:
             return None
         table = self.tables[stage.source]
         storing = Storing(self.wave, stage, table, self.name)
+        local = self._narrowed(prepared.statement, {}) if small else {}
+        if _nothing_follows(prepared.statement, local):
+            return StageReport(stage.source, stage.strategy, time.monotonic() - began)
         with quick(self.wave.session) if small else nullcontext():
-            frame = prepared.statement.over(self.wave.session, self.inputs.frame)
+            frame = self._over(prepared.statement, local)
             stored = storing.store(
                 prepared.shape,
                 frame,
@@ -158,16 +163,24 @@ class Computation:
         how = "difference" if full else stage.strategy
         return StageReport(stage.source, how, time.monotonic() - began, stored.inserted, stored.deleted)
 
-    def _settled(self, situation: Situation, keys: DataFrame) -> DataFrame:
+    def _settled(self, situation: Situation, keys: Found) -> DataFrame:
         """The changes of groups whose smallest or largest value may have gone."""
         prepared = self.compiled.prepared(replace(situation, doubtful=True), self._moments)
         if prepared is None:
             raise ValueError("groups are always computed again somehow")
+        leaves = prepared.statement.leaves
+        given = {leaf: keys for leaf, scan in leaves.items() if scan.source == DOUBTFUL}
+        return self._over(prepared.statement, self._narrowed(prepared.statement, given))
 
-        def frame_of(scan: Scan) -> DataFrame:
-            return keys if scan.source == DOUBTFUL else self.inputs.frame(scan)
+    def _narrowed(self, statement: Statement, given: Mapping[str, Found]) -> dict[str, Found]:
+        """What of the statement's inputs is few rows, given those that are."""
+        return Narrowing(self.inputs, self.compiled.whole_tables).run(statement, given)
 
-        return prepared.statement.over(self.wave.session, frame_of)
+    def _over(self, statement: Statement, local: Mapping[str, Found]) -> DataFrame:
+        session = self.wave.session
+        return statement.over(
+            session, self.inputs.frame, {leaf: found.data(session) for leaf, found in local.items()}
+        )
 
     def _outcome(self, reports: list[StageReport], strategy: str, rows_in: int) -> Outcome:
         last = reports[-1] if reports and reports[-1].source == "@" else None
@@ -180,3 +193,9 @@ class Computation:
             self.inputs.reading.bytes,
             strategy,
         )
+
+
+def _nothing_follows(statement: Statement, local: Mapping[str, Found]) -> bool:
+    """Whether it is clear without computing anything that nothing changes."""
+    empty = {leaf for leaf, found in local.items() if not found.rows.num_rows}
+    return bool(empty) and surely_empty(statement.relation, empty)

@@ -79,7 +79,8 @@ def table_delta(
     if plan.rows_at_most > FOR_THE_DRIVER:
         frame = _by_spark(session, table, columns, since, until)
         return Delta(schema, frame=frame, at_most=plan.rows_at_most), plan
-    found = read_changes(plan, lake.store, lake.db, net=True, replan=True)
+    names = [column.name for column in columns or plan.table.columns[:1]]
+    found = read_changes(plan, lake.store, lake.db, columns=names, net=True, whole_rows=False, replan=True)
     kinds = found.column("_change_type")
     came = pc.is_in(kinds, pa.array(_CAME, kinds.type))
     row_ids = found.column("_rowid").combine_chunks()

@@ -48,7 +48,8 @@ class WaveState:
     _frames: dict[tuple[int, SnapshotId, frozenset[str]], tuple[DataFrame, int, int]] = field(
         default_factory=dict
     )
-    _stored: dict[int, tuple[ScanPlan, DataFrame]] = field(default_factory=dict)
+    _plans: dict[int, ScanPlan] = field(default_factory=dict)
+    _stored: dict[int, DataFrame] = field(default_factory=dict)
 
     @property
     def snapshot_id(self) -> SnapshotId:
@@ -69,19 +70,25 @@ class WaveState:
         reading.bytes += size
         return frame
 
-    def stored(self, table: Table, reading: Reading | None = None) -> tuple[ScanPlan, DataFrame]:
-        """The rows of a result as committed, with their places, and the plan those are of."""
+    def stored_plan(self, table: Table) -> ScanPlan:
+        """Where the rows of a result are, as committed."""
+        if table.id not in self._plans:
+            self._plans[table.id] = self.tx.scan(table.name)
+        return self._plans[table.id]
+
+    def stored(self, table: Table, reading: Reading) -> DataFrame:
+        """The rows of a result as committed, with their places in `stored_plan`."""
+        plan = self.stored_plan(table)
         if table.id not in self._stored:
-            plan, frame = self.session.target(self.tx, table.name, None, (FILE, POSITION, ROW_ID))
+            # Inlined rows that are flushed meanwhile are a conflict, and the transaction runs again.
+            frame = self.session.reader.read(plan, wanted=(FILE, POSITION, ROW_ID), replan=False).frame
             names = zip((FILE, POSITION, ROW_ID), PLACE, strict=True)
             placed = [F.col(name_sql(old)).alias(new) for old, new in names]
             own = [F.col(name_sql(column.name)) for column in table.columns]
-            self._stored[table.id] = (plan, frame.select(*own, *placed))
-        plan, frame = self._stored[table.id]
-        if reading is not None:
-            reading.files += len(plan.files)
-            reading.bytes += sum(scan.file.file_size_bytes for scan in plan.files)
-        return plan, frame
+            self._stored[table.id] = frame.select(*own, *placed)
+        reading.files += len(plan.files)
+        reading.bytes += sum(scan.file.file_size_bytes for scan in plan.files)
+        return self._stored[table.id]
 
     def release(self) -> None:
         """Give back what Spark keeps for this wave."""
@@ -163,6 +170,10 @@ class Inputs:
         both = committed.data(session).select(*names).unionAll(moved.data(session).select(*names))
         return Delta(both.schema, frame=both, at_most=committed.expected + moved.expected)
 
+    def since(self, name: str) -> SnapshotId:
+        """The snapshot a source was seen at by the refresh before."""
+        return self._since[name]
+
     @property
     def changed(self) -> frozenset[str]:
         """The sources and stages that changed."""
@@ -208,7 +219,7 @@ class Inputs:
         table = self.tables[scan.source]
         if table.id in self.wave.made:
             return self.wave.made[table.id]
-        _, rows = self.wave.stored(table, self.reading)
+        rows = self.wave.stored(table, self.reading)
         return rows if scan.version == "old" else self.wave.after(table, rows)
 
 

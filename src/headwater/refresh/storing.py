@@ -25,9 +25,10 @@ from headwater.lake.model import Table
 from headwater.lake.reading.scan import ScanPlan
 from headwater.refresh.deltas import Delta
 from headwater.refresh.inputs import WaveState
+from headwater.refresh.local_rows import Found
 from headwater.spark.literals import name_sql
 from headwater.spark.reading.native import FILE, POSITION
-from headwater.spark.types import from_spark, in_pieces
+from headwater.spark.types import from_spark, spark_schema
 from headwater.spark.writing.located import Located, locate, located
 from headwater.spark.writing.native import ROW_ID as KEPT_ROW_ID
 from headwater.spark.writing.rows import most_rows
@@ -67,7 +68,7 @@ class Storing:
         *,
         small: bool,
         full: bool = False,
-        settle: Callable[[DataFrame], DataFrame] | None = None,
+        settle: Callable[[Found], DataFrame] | None = None,
     ) -> Stored | Unfit:
         """Apply changes of a shape, through this process if they are few.
 
@@ -90,18 +91,17 @@ class Storing:
         finally:
             kept.unpersist()
 
-    def _settled(self, rows: pa.Table, settle: Callable[[DataFrame], DataFrame]) -> pa.Table:
+    def _settled(self, rows: pa.Table, settle: Callable[[Found], DataFrame]) -> pa.Table:
         doubtful = rows.column(IN_DOUBT)
         sure = rows.filter(pc.invert(doubtful)).drop_columns([IN_DOUBT])
         if sure.num_rows == rows.num_rows:
             return sure
-        spark = self.wave.session.spark
         key = list(self.stage.key)
         known = {field.name: field for field in self._schema.fields}
         schema = st.StructType([known[name] for name in key] or [st.StructField("_hw_one", st.IntegerType())])
         taken = rows.filter(doubtful)
         keys = taken.select(key) if key else pa.table({"_hw_one": pa.array([1], pa.int32())})
-        again: pa.Table = settle(spark.createDataFrame(in_pieces(keys), schema)).toArrow()
+        again: pa.Table = settle(Found(keys, schema)).toArrow()
         return pa.concat_tables([sure, again.select(sure.schema.names).cast(sure.schema)])
 
     def _runs_short(self, came: int, went: int, full: bool) -> bool:
@@ -116,7 +116,7 @@ class Storing:
         came, went, updated = self._divided(shape, rows)
         if self._runs_short(came.num_rows, went.num_rows, full):
             return Unfit.SHORT
-        plan, _ = self.wave.stored(self.table)
+        plan = self.wave.stored_plan(self.table)
         name, tx = self.table.name, self.wave.tx
         self._check(came, went, updated, full)
         gone = pa.concat_tables([went.select(PLACE), updated.select(PLACE)])
@@ -205,7 +205,7 @@ class Storing:
 
     def _many(self, shape: str, kept: DataFrame, full: bool) -> Stored | Unfit:
         tx, session = self.wave.tx, self.wave.session
-        plan, _ = self.wave.stored(self.table)
+        plan = self.wave.stored_plan(self.table)
         now, before = self._conditions(shape)
         if self.stage.first is not None and self._runs_short(
             kept.where(now).count(), kept.where(before).count(), full
@@ -268,8 +268,7 @@ class Storing:
 
     @property
     def _schema(self) -> st.StructType:
-        _, rows = self.wave.stored(self.table)
-        known = {field.name: field for field in rows.schema.fields}
+        known = {field.name: field for field in spark_schema(self.table.columns).fields}
         fields = [st.StructField(name, known[name].dataType) for name in self._names]
         return st.StructType([*fields, st.StructField(WEIGHT, st.IntegerType())])
 

@@ -50,6 +50,7 @@ def read_changes(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     net: bool = False,
+    whole_rows: bool = True,
     replan: bool = False,
 ) -> pa.Table:
     """The changes of a plan, in the columns that the table has at its end.
@@ -57,14 +58,15 @@ def read_changes(
     After them come `_change_type` (insert, update_preimage, update_postimage, delete), `_rowid`,
     `_commit_version` and `_commit_timestamp`; the order is by snapshot, row id, and old before new.
     `where` may name them like the table's own, and is applied to each row by itself. With `net` there is only
-    what differs between the state before the first snapshot and that of the last. Rows that moved since the
-    plan was made are a `ConflictError` or a `FileMissingError`, or with `replan` a reason to plan again.
+    what differs between the state before the first snapshot and that of the last; without `whole_rows`, what
+    differs in the wanted columns, and no others are read. Rows that moved since the plan was made are a
+    `ConflictError` or a `FileMissingError`, or with `replan` a reason to plan again.
     """
     wanted = _wanted(plan, columns)
     condition = None if where is None else RowFilter.of(where, _with_change_columns(plan).table)
     also = () if condition is None else condition.columns
-    # Whether two rows are the same is to be told by all of their columns.
-    everything = net or bool(plan.mixed)
+    # Whether two rows are the same is to be told by all of their columns, if it is asked of all.
+    everything = whole_rows and (net or bool(plan.mixed))
     ids = {column.id for column in (*wanted, *also)}
     needed = tuple(column for column in plan.table.columns if everything or column.id in ids)
     _check_names(plan, needed)

@@ -72,13 +72,18 @@ def read_file(
 ) -> Iterator[pa.Table]:
     """The rows of a scan, in pieces of whole row groups with about `rows_at_once` rows."""
     with explained(plan, scan.file):
-        gone = (
-            deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id)
-            if scan.deletes or scan.inlined_deletes
-            else np.empty(0, np.int64)
-        )
-        selection = _LiveRows(gone, scan.max_snapshot)
+        selection = live_rows(store, plan, scan)
         yield from read_selected(store, plan, scan.file, request, selection, rows_at_once)
+
+
+def live_rows(store: Store, plan: ScanPlan, scan: FileScan) -> Selection:
+    """Those rows of a scan's file that there are at the plan's snapshot."""
+    gone = (
+        deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id)
+        if scan.deletes or scan.inlined_deletes
+        else np.empty(0, np.int64)
+    )
+    return _LiveRows(gone, scan.max_snapshot)
 
 
 def read_selected(

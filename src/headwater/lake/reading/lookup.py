@@ -1,0 +1,136 @@
+"""Rows of a plan whose value of one column is among some values: few rows of a table that may be large.
+
+The column alone is read first, and the others only of the row groups that hold such rows. Nothing but what is
+found is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.lake.connection import Database
+from headwater.lake.format.types import AnyArray, no_rows
+from headwater.lake.model import Column
+from headwater.lake.reading.deletes import Positions
+from headwater.lake.reading.file_reader import Mask, Selection, explained, live_rows, read_selected
+from headwater.lake.reading.read import ROWS_AT_ONCE, inlined_of_plan, read_concurrently
+from headwater.lake.reading.request import Request
+from headwater.lake.reading.scan import FileScan, ScanPlan
+from headwater.storage.store import Store
+
+#: What a row's place is called: the number of a file of the plan, or -1 - that of a table of inlined rows.
+PLACE = "place"
+#: The hidden columns that can be asked for here, beside `PLACE`.
+HIDDEN = ("file_row_number", "rowid")
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The values that are looked for."""
+
+    column: Column
+    #: Distinct, in the type the column is read in, without NULL.
+    values: AnyArray
+    #: Whether rows that have no value are wanted too.
+    nulls: bool = False
+
+    def among(self, found: Any) -> Mask:
+        """Which of the values of a column are wanted."""
+        mask = pc.is_in(found, value_set=self.values)
+        if self.nulls and found.null_count:
+            mask = pc.or_(mask, pc.is_null(found))
+        result: Mask = mask.to_numpy(zero_copy_only=False)
+        return result
+
+
+def find_rows(
+    plan: ScanPlan,
+    store: Store,
+    db: Database,
+    wanted: Wanted | None,
+    columns: Sequence[str],
+    most: int,
+    *,
+    replan: bool = False,
+) -> tuple[ScanPlan, pa.Table] | None:
+    """The rows with a wanted value (all, if none is named): the columns, `HIDDEN`, `PLACE`; and their plan.
+
+    None if they are more than `most`. (An inlined row's `file_row_number` is its row id.)
+    """
+    sought = [] if wanted is None else [wanted.column.name]
+    request = Request.of(plan.table, list(dict.fromkeys((*columns, *sought))), None, ["rowid"])
+    plan, inlined = inlined_of_plan(plan, db, request, replan)
+    found: list[pa.Table] = []
+    for number, rows in enumerate(inlined):
+        if wanted is not None:
+            rows = rows.filter(pa.array(wanted.among(rows.column(wanted.column.name))))
+        ids = rows.column("rowid")
+        found.append(_placed(rows.select(list(columns)), ids, ids, -1 - number))
+    rest = Request.of(plan.table, columns, None, HIDDEN)
+
+    def read(numbered: tuple[int, FileScan]) -> Iterator[pa.Table]:
+        number, scan = numbered
+        with explained(plan, scan.file):
+            selection = live_rows(store, plan, scan)
+            if wanted is not None:
+                positions = _positions(store, plan, scan, wanted, selection)
+                if not len(positions):
+                    return
+                selection = _Chosen(positions)
+            for piece in read_selected(store, plan, scan.file, rest, selection, rows_at_once=1):
+                own = piece.select(list(columns))
+                yield _placed(own, piece.column("file_row_number"), piece.column("rowid"), number)
+
+    count = sum(rows.num_rows for rows in found)
+    if count > most:
+        return None
+    for rows in read_concurrently(list(enumerate(plan.files)), read):
+        count += rows.num_rows
+        if count > most:
+            return None
+        found.append(rows)
+    if not found:
+        nothing = no_rows(Request.of(plan.table, columns, None, HIDDEN).schema)
+        return plan, nothing.append_column(PLACE, pa.array([], pa.int32()))
+    return plan, pa.concat_tables(found)
+
+
+def _positions(store: Store, plan: ScanPlan, scan: FileScan, wanted: Wanted, alive: Selection) -> Positions:
+    """Where the rows of a file are that have a wanted value, ascending."""
+    keys = Request.of(plan.table, [wanted.column.name], None, ("file_row_number",))
+    hits = [np.empty(0, np.int64)]
+    for piece in read_selected(store, plan, scan.file, keys, alive, ROWS_AT_ONCE):
+        mask = wanted.among(piece.column(0))
+        if mask.any():
+            hits.append(piece.column(1).to_numpy()[mask])
+    return np.concatenate(hits)
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Rows at given positions of a file."""
+
+    positions: Positions
+    by_snapshot: bool = False
+
+    def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
+        low, high = np.searchsorted(self.positions, (first, first + count))
+        return bool(low == high)
+
+    def kept(self, first: int, count: int, snapshots: Positions | None) -> Mask:
+        low, high = np.searchsorted(self.positions, (first, first + count))
+        mask = np.zeros(count, np.bool_)
+        mask[self.positions[low:high] - first] = True
+        return mask
+
+
+def _placed(rows: pa.Table, positions: Any, row_ids: Any, number: int) -> pa.Table:
+    places = pa.array(np.full(len(row_ids), number, np.int32))
+    arrays = [*rows.columns, positions, row_ids, places]
+    return pa.Table.from_arrays(arrays, names=[*rows.schema.names, *HIDDEN, PLACE])

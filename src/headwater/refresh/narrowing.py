@@ -1,0 +1,280 @@
+"""The few rows of large inputs that few changed rows can meet, looked up by this process.
+
+Spark reads a table whole to join a handful of rows with it, and needs a job for it. The lake's own reader
+looks at the one column of the join, a piece at a time, and takes out the rows that match. What Spark is then
+given are small tables, all of them here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as st
+
+from headwater.algebra.changes import PLACE
+from headwater.algebra.narrowing import Link
+from headwater.algebra.predicates import And, Comparison, IsNull, Or, Predicate
+from headwater.algebra.relations import ROW_ID, WEIGHT, Scan
+from headwater.lake.format.types import arrow_schema
+from headwater.lake.model import Column, Table
+from headwater.lake.reading import lookup
+from headwater.lake.reading.scan import ScanPlan
+from headwater.refresh.binding import Statement
+from headwater.refresh.inputs import Inputs
+from headwater.refresh.local_rows import Found, WholeTables
+from headwater.spark.types import spark_schema, to_spark
+from headwater.typedefs import SnapshotId
+
+#: Types of which Arrow calls two values equal exactly when Spark does.
+_WHOLE_NUMBERS = frozenset({"int8", "int16", "int32", "int64"})
+_COMPARED = _WHOLE_NUMBERS | {"varchar", "date"}
+#: So many values are looked for, so many rows are taken, so many bytes of a column are looked at, at most.
+_MOST_VALUES = 200_000
+_MOST_ROWS = 200_000
+_MOST_BYTES = 512 << 20
+#: Tables of up to this many rows are taken whole.
+_WHOLE = 20_000
+#: How many bytes a value has, if that depends on the value.
+_USUAL = 16
+_ZERO = pa.scalar(0, pa.int32())
+
+
+@dataclass(frozen=True)
+class Narrowing:
+    """Cuts down what a statement reads."""
+
+    inputs: Inputs
+    whole_tables: WholeTables
+
+    def run(self, statement: Statement, given: Mapping[str, Found]) -> dict[str, Found]:
+        """Rows for as many scans of a statement as can be told by few values; `given` are known already."""
+        known = dict(given)
+        for leaf, scan in statement.leaves.items():
+            delta = self.inputs.deltas.get(scan.source)
+            if scan.version == "delta" and delta is not None and delta.rows is not None:
+                known[leaf] = Found(delta.rows, delta.schema, delta.frame)
+        waiting = {
+            leaf: statement.links.get(leaf, ())
+            for leaf, scan in statement.leaves.items()
+            if leaf not in known and scan.version != "delta"
+        }
+        while True:
+            ready = {leaf: self._best(links, known) for leaf, links in waiting.items()}
+            chosen = {leaf: choice for leaf, choice in ready.items() if choice is not None}
+            for leaf, (link, values, nulls) in chosen.items():
+                del waiting[leaf]
+                found = self._look_up(statement.leaves[leaf], link.column, values, nulls)
+                if found is not None:
+                    known[leaf] = found
+            if not chosen:
+                break
+        for leaf in statement.leaves:
+            if leaf not in known:
+                found = self._whole(statement.leaves[leaf])
+                if found is not None:
+                    known[leaf] = found
+        return known
+
+    def _best(self, links: Sequence[Link], known: Mapping[str, Found]) -> tuple[Link, Any, bool] | None:
+        """The link with the fewest values of those whose values are known."""
+        best: tuple[Link, Any, bool] | None = None
+        for link in links:
+            if not all(leaf in known for leaf, _ in link.places):
+                continue
+            columns = [known[leaf].rows.column(name) for leaf, name in sorted(link.places)]
+            if len({column.type for column in columns}) != 1:
+                continue
+            pieces = [chunk for column in columns for chunk in column.chunks]
+            values: Any = pc.unique(pa.chunked_array(pieces, columns[0].type))
+            nulls = link.nulls and values.null_count > 0
+            values = values.drop_null()
+            if len(values) <= _MOST_VALUES and (best is None or len(values) < len(best[1])):
+                best = (link, values, nulls)
+        return best
+
+    # -- tables -------------------------------------------------------------------------------------
+
+    def _look_up(self, scan: Scan, name: str, values: Any, nulls: bool) -> Found | None:
+        table = self._table(scan)
+        column = None if table is None else table.column(name)
+        if table is None or column is None or column.name != name:
+            return None
+        alike = _alike(values, column)
+        if alike is None:
+            return None
+        moved = self._moved(scan, table)
+        if moved is None:
+            return None
+        names = _names(scan)
+        stored = scan.source in self.inputs.tables
+        extra = self.inputs.wave.keys.get(table.id, ()) if moved.num_rows else ()
+        wanted = [c for c in table.columns if c.name in names or c.name in extra]
+        if not len(alike) and not nulls:
+            rows = arrow_schema(wanted, field_ids=False).empty_table()
+            rows = _with_hidden(
+                rows, pa.array([], pa.int64()), pa.array([], pa.int64()), pa.array([], pa.int32())
+            )
+        else:
+            plan = self._plan(scan, table, alike, column, nulls)
+            if _bytes(plan, column) > _MOST_BYTES:
+                return None
+            lake = self.inputs.wave.session.lake
+            sought = lookup.Wanted(column, alike, nulls)
+            got = lookup.find_rows(
+                plan, lake.store, lake.db, sought, [c.name for c in wanted], _MOST_ROWS, replan=not stored
+            )
+            if got is None:
+                return None
+            plan, rows = got
+            self._count(plan)
+        spark = to_spark(rows, wanted)
+        if moved.num_rows:
+            mask = pc.is_in(moved.column(name), value_set=values.cast(moved.schema.field(name).type))
+            if nulls:
+                mask = pc.or_(mask, pc.is_null(moved.column(name)))
+            spark = self._after(table, spark, moved, moved.filter(mask))
+        return _found(spark, [c for c in wanted if c.name in names], names)
+
+    def _whole(self, scan: Scan) -> Found | None:
+        """A small table, all of it."""
+        table = self._table(scan)
+        moved = None if table is None else self._moved(scan, table)
+        if table is None or moved is None or moved.num_rows:
+            return None
+        plan = self._plan(scan, table)
+        if _rows(plan) > _WHOLE:
+            return None
+        names = _names(scan)
+        columns = [c for c in plan.table.columns if c.name in names]
+        lake = self.inputs.wave.session.lake
+        stored = scan.source in self.inputs.tables
+        kinds = tuple((c.id, c.name, c.type) for c in columns)
+        place = (table.id, kinds, names - {c.name for c in columns}, tuple(plan.files))
+        found = None if plan.inlined else self.whole_tables.get(place)
+        self._count(plan)
+        if found is not None:
+            return found
+        got = lookup.find_rows(
+            plan, lake.store, lake.db, None, [c.name for c in columns], _WHOLE, replan=not stored
+        )
+        if got is None:
+            return None
+        found = _found(to_spark(got[1], columns), columns, names)
+        if not plan.inlined:
+            self.whole_tables.put(place, found)
+        return found
+
+    def _count(self, plan: ScanPlan) -> None:
+        reading = self.inputs.reading
+        reading.files += len(plan.files)
+        reading.bytes += sum(scan.file.file_size_bytes for scan in plan.files)
+
+    def _table(self, scan: Scan) -> Table | None:
+        inputs = self.inputs
+        table = inputs.tables.get(scan.source)
+        if table is None and scan.source in inputs.compiled.sources and inputs.compiled.function is None:
+            table = inputs.compiled.sources[scan.source].table
+        return None if table is None or table.id in inputs.wave.made else table
+
+    def _moved(self, scan: Scan, table: Table) -> pa.Table | None:
+        """What this wave did to a table's rows: nothing if they are read as they were; None: Spark has it."""
+        delta = self.inputs.wave.moved.get(table.id)
+        nothing = pa.table({})
+        if scan.version == "old" or delta is None or delta.empty:
+            return nothing
+        return delta.rows
+
+    def _plan(
+        self, scan: Scan, table: Table, values: Any = None, column: Column | None = None, nulls: bool = False
+    ) -> ScanPlan:
+        wave = self.inputs.wave
+        if scan.source in self.inputs.tables:
+            return wave.stored_plan(table)
+        at: SnapshotId = self.inputs.since(scan.source) if scan.version == "old" else wave.snapshot_id
+        where = None if column is None else _between(column, values, nulls)
+        return wave.session.lake.scan(table.name, at, where)
+
+    def _after(self, table: Table, before: pa.Table, moved: pa.Table, matching: pa.Table) -> pa.Table:
+        """Rows with this wave's changes: those whose key went are taken out, and what came is added."""
+        names = [name for name in before.schema.names if name in moved.schema.names]
+        came = matching.filter(pc.greater(matching.column(WEIGHT), _ZERO)).select(names)
+        key = self.inputs.wave.keys[table.id]
+        if not key:
+            return came
+        went = moved.filter(pc.less(moved.column(WEIGHT), _ZERO))
+        gone = set(zip(*(went.column(name).to_pylist() for name in key), strict=True))
+        keys = zip(*(before.column(name).to_pylist() for name in key), strict=True)
+        kept = before.filter(pa.array([each not in gone for each in keys], pa.bool_()))
+        return pa.concat_tables([kept.select(names).cast(came.schema), came])
+
+
+def _names(scan: Scan) -> frozenset[str]:
+    return frozenset(stored for _, stored in (*scan.fields, *scan.key_fields))
+
+
+def _with_hidden(rows: pa.Table, positions: Any, row_ids: Any, places: Any) -> pa.Table:
+    arrays = [*rows.columns, positions, row_ids, places]
+    return pa.Table.from_arrays(arrays, names=[*rows.schema.names, *lookup.HIDDEN, lookup.PLACE])
+
+
+def _found(rows: pa.Table, columns: Sequence[Column], names: Collection[str]) -> Found:
+    """Rows as a statement reads them: the columns, and row id or place if they are asked for."""
+    schema = spark_schema(columns)
+    chosen = rows.select([column.name for column in columns])
+    if ROW_ID in names and ROW_ID not in chosen.schema.names:
+        chosen = chosen.append_column(ROW_ID, rows.column("rowid").cast(pa.int64()))
+        schema = schema.add(ROW_ID, st.LongType())
+    kinds = ((lookup.PLACE, st.IntegerType()), ("file_row_number", st.LongType()), ("rowid", st.LongType()))
+    for name, (own, kind) in zip(PLACE, kinds, strict=True):
+        if name in names:
+            chosen = chosen.append_column(name, rows.column(own))
+            schema = schema.add(name, kind)
+    return Found(chosen, schema)
+
+
+def _alike(values: Any, column: Column) -> Any:
+    """Values as a column has them; None if the two are not surely compared as Spark compares them."""
+    kind = arrow_schema([column], field_ids=False).field(0).type
+    if values.type.equals(kind):
+        return values if column.type in _COMPARED or pa.types.is_decimal(kind) else None
+    if column.type in _WHOLE_NUMBERS and pa.types.is_signed_integer(values.type):
+        limits = np.iinfo(kind.to_pandas_dtype())
+        kept = values.to_numpy()
+        return pa.array(kept[(kept >= limits.min) & (kept <= limits.max)], kind)
+    if column.type == "varchar" and (
+        pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
+    ):
+        return values.cast(kind)
+    return None
+
+
+def _between(column: Column, values: Any, nulls: bool) -> Predicate | None:
+    """A condition that prunes files: the column is not outside of all values."""
+    if not len(values):
+        return IsNull((column.name,)) if nulls else None
+    bounds: Any = pc.min_max(values).as_py()
+    inside = And(
+        (
+            Comparison((column.name,), ">=", bounds["min"]),
+            Comparison((column.name,), "<=", bounds["max"]),
+        )
+    )
+    return Or((inside, IsNull((column.name,)))) if nulls else inside
+
+
+def _rows(plan: ScanPlan) -> int:
+    return sum(scan.file.record_count for scan in plan.files) + sum(i.row_count for i in plan.inlined)
+
+
+def _bytes(plan: ScanPlan, column: Column) -> int:
+    kind = arrow_schema([column], field_ids=False).field(0).type
+    fixed = pa.types.is_primitive(kind) or pa.types.is_decimal(kind)
+    return _rows(plan) * (max(1, kind.bit_width // 8) if fixed else _USUAL)
+
+
+__all__ = ["Narrowing"]
