@@ -200,3 +200,9 @@ class SourceChangedError(SourceError):
     """A table of a source is not any more what was mirrored; it needs a resync."""
 
     code = "source_changed"
+
+
+class SinkError(StreamTableError):
+    """A place that a stream table is published to does not take its result."""
+
+    code = "sink"

@@ -18,7 +18,6 @@ from headwater.errors import (
     QueryError,
     SettingsError,
     StreamTableError,
-    UnsupportedError,
 )
 from headwater.refresh.functions import function_inputs, function_path, load_function
 from tests.engine import stream_functions
@@ -109,7 +108,7 @@ def test_errors_in_a_statement_point_at_their_place(hw: Headwater) -> None:
     assert (error.line, error.column, error.hint) == (2, 7, "Did you mean 'schedule'?")
     error = failure("CREATE STREAM TABLE t SCHEDULE 'soon' AS SELECT 1 AS a", SettingsError)
     assert (error.line, error.column) == (1, 32)
-    error = failure("ALTER STREAM TABLE t SET (sink = 'kafka')", UnsupportedError)
+    error = failure("ALTER STREAM TABLE t SET (sink = 'kafka')", SettingsError)
     assert (error.line, error.column) == (1, 27)
     error = failure("CREATE STREAM TABLE t AS SELECT nonsense(region) AS a FROM sales.orders", QueryError)
     assert error.message == "Spark cannot run the query of main.t."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -19,6 +19,7 @@ from headwater.refresh.model import (
     Frontier,
     Mode,
     Prediction,
+    PublishedTable,
     RefreshResult,
     SourcePosition,
     StageReport,
@@ -27,6 +28,7 @@ from headwater.refresh.model import (
     StreamTable,
 )
 from headwater.refresh.provenance import Provenance
+from headwater.sinks.model import SinkState
 from headwater.typedefs import SnapshotId, TableName
 
 #: Stands for the snapshot that a commit is about to become.
@@ -93,11 +95,26 @@ def stream_row(stream: StreamTable, table_ids: Mapping[TableName, int]) -> dict[
         "stages": as_json(stages),
         "columns": as_json(stream.columns),
         "upstream": as_json(stream.upstream),
-        "traits": as_json({"depends_on_time": stream.depends_on_time}),
+        "traits": traits_json(stream, table_ids),
         "failures": stream.failures,
         "last_error": None if stream.last_error is None else _plain(stream.last_error),
         "created_at": stream.created_at,
     }
+
+
+def traits_json(stream: StreamTable, table_ids: Mapping[TableName, int]) -> str:
+    """What is known of a stream table besides its definition and its columns."""
+    published = [
+        {
+            "sink": one.sink,
+            "table_id": one.table_id if one.table_id >= 0 else table_ids[one.table],
+            "schema": one.table.schema,
+            "table": one.table.name,
+            "own": one.own,
+        }
+        for one in stream.published
+    ]
+    return as_json({"depends_on_time": stream.depends_on_time, "published": published})
 
 
 def definition_json(definition: Definition) -> str:
@@ -110,6 +127,7 @@ def definition_json(definition: Definition) -> str:
             "mode": definition.mode,
             "schedule": definition.schedule,
             "options": definition.options,
+            "sinks": definition.sinks,
         }
     )
 
@@ -151,6 +169,14 @@ def refresh_row(result: RefreshResult, stream_id: str, snapshot: SnapshotId | No
     return row
 
 
+def sink_row(stream_id: str, state: SinkState, snapshot: SnapshotId | None = None) -> dict[str, Any]:
+    """How far a sink is, as an object of the JSON array that statements read."""
+    row = {**asdict(state), "stream_id": stream_id}
+    if snapshot is not None and state.snapshot_id is not None:
+        row["snapshot_id"] = _number(state.snapshot_id, snapshot)
+    return row
+
+
 def sources_data(frontier: Frontier) -> list[dict[str, Any]]:
     """The positions of a frontier as plain data."""
     return [asdict(source) for source in frontier.sources]
@@ -183,6 +209,7 @@ def stream_of(row: Sequence[Any]) -> StreamTable:
         Mode(given["mode"]),
         given["schedule"],
         given["options"],
+        given.get("sinks", {}),
     )
     frontier = None
     if at[0] is not None:
@@ -207,7 +234,21 @@ def stream_of(row: Sequence[Any]) -> StreamTable:
         failures=failures,
         last_error=last_error,
         created_at=created,
+        published=tuple(
+            PublishedTable(
+                one["sink"], one["table_id"], TableName(one["schema"], one["table"]), bool(one["own"])
+            )
+            for one in traits.get("published", ())
+        ),
+        sink_states=tuple(map(_sink_state, at[4] or ())),
     )
+
+
+def _sink_state(row: Mapping[str, Any]) -> SinkState:
+    known = {each.name: row[each.name] for each in fields(SinkState)}
+    for name in ("delivered_at", "failing_since", "next_try_at"):
+        known[name] = None if known[name] is None else datetime.fromisoformat(known[name])
+    return SinkState(**known)
 
 
 def recorded_of(row: Sequence[Any]) -> Recorded:

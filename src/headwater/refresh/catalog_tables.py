@@ -5,6 +5,11 @@ Many rows travel as one JSON array, so a wave of any size is one statement and o
 
 from __future__ import annotations
 
+#: Tags of a stream table's view that change with each refresh.
+REFRESHED_AT = "headwater.refreshed_at"
+DATA_SNAPSHOT_ID = "headwater.data_snapshot_id"
+REFRESH_ID = "headwater.refresh_id"
+
 #: The name under which the version of these tables is kept.
 COMPONENT = "stream_tables"
 
@@ -49,6 +54,16 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (lake_id, snapshot_id, stream_id))""",
         "CREATE INDEX provenance_of_stream ON headwater.provenance (lake_id, stream_id, snapshot_id)",
     ),
+    (
+        """CREATE TABLE headwater.sink (
+            lake_id uuid NOT NULL, stream_id uuid NOT NULL, name text NOT NULL, storage_table_id bigint,
+            snapshot_id bigint, refresh_id text, sequence bigint NOT NULL DEFAULT 0,
+            behind boolean NOT NULL DEFAULT false, delivered_at timestamptz,
+            failures int NOT NULL DEFAULT 0, last_error text, failing_since timestamptz,
+            next_try_at timestamptz, PRIMARY KEY (lake_id, stream_id, name),
+            FOREIGN KEY (lake_id, stream_id) REFERENCES headwater.stream_table (lake_id, id)
+                ON DELETE CASCADE)""",
+    ),
 )
 
 _REFRESH = {
@@ -84,7 +99,9 @@ _TYPES = ", ".join(f"{name} {kind}" for name, kind in _REFRESH.items())
 
 STREAMS = """
     SELECT t.id, t.schema_name, t.name, t.definition, t.status, t.stages, t.columns, t.upstream, t.traits,
-        t.failures, t.last_error, t.created_at, f.data_snapshot_id, f.snapshot_id, f.moment, f.sources
+        t.failures, t.last_error, t.created_at, f.data_snapshot_id, f.snapshot_id, f.moment, f.sources,
+        (SELECT jsonb_agg(to_jsonb(s) ORDER BY s.name) FROM headwater.sink s
+            WHERE s.lake_id = t.lake_id AND s.stream_id = t.id)
     FROM headwater.stream_table t
     LEFT JOIN headwater.stream_frontier f ON f.lake_id = t.lake_id AND f.stream_id = t.id
     WHERE t.lake_id = %(lake)s
@@ -145,12 +162,57 @@ SET_DEFINITION = """
     UPDATE headwater.stream_table SET definition = %(definition)s::jsonb, updated_at = now()
     WHERE lake_id = %(lake)s AND id = %(id)s"""
 
+# What the tables of sinks were filled from must still be the result.
+SET_SINKS = """
+    UPDATE headwater.stream_table t
+    SET definition = %(definition)s::jsonb, traits = %(traits)s::jsonb, updated_at = now()
+    WHERE lake_id = %(lake)s AND id = %(id)s AND (
+        SELECT f.snapshot_id FROM headwater.stream_frontier f
+        WHERE f.lake_id = t.lake_id AND f.stream_id = t.id) IS NOT DISTINCT FROM %(before)s"""
+
+_SINK = {
+    "stream_id": "uuid",
+    "name": "text",
+    "storage_table_id": "bigint",
+    "snapshot_id": "bigint",
+    "refresh_id": "text",
+    "sequence": "bigint",
+    "behind": "boolean",
+    "delivered_at": "timestamptz",
+    "failures": "int",
+    "last_error": "text",
+    "failing_since": "timestamptz",
+    "next_try_at": "timestamptz",
+}
+_SINK_COLUMNS = ", ".join(_SINK)
+
+# A sink that was dropped meanwhile, with its stream table, leaves no note.
+NOTE_SINKS = f"""
+    INSERT INTO headwater.sink (lake_id, {_SINK_COLUMNS})
+    SELECT %(lake)s, {", ".join(f"g.{name}" for name in _SINK)}
+    FROM jsonb_to_recordset(%(rows)s::jsonb) AS g ({", ".join(f"{n} {k}" for n, k in _SINK.items())})
+    JOIN headwater.stream_table t ON t.lake_id = %(lake)s AND t.id = g.stream_id
+    ON CONFLICT (lake_id, stream_id, name) DO UPDATE
+    SET {", ".join(f"{name} = excluded.{name}" for name in list(_SINK)[2:])}"""
+
+FORGET_SINKS = """
+    DELETE FROM headwater.sink WHERE lake_id = %(lake)s AND stream_id = %(id)s AND name <> ALL (%(names)s)"""
+
+#: The refresh that wrote what a stream table shows.
+REFRESH_AT = """
+    SELECT refresh_id FROM headwater.provenance
+    WHERE lake_id = %(lake)s AND stream_id = %(id)s AND snapshot_id <= %(snapshot)s
+    ORDER BY snapshot_id DESC LIMIT 1"""
+
 #: Ids of tables that the same commit creates.
 TABLE_IDS = """
     SELECT s.schema_name, t.table_name, t.table_id
     FROM {ducklake_table} t JOIN {ducklake_schema} s USING (schema_id)
     WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL AND t.table_name = ANY(%s)"""
 
+# The freshness of a view is changed in place, so that a refresh neither raises the schema version, which
+# would make every reader load the catalog anew, nor leaves a row behind: old snapshots have provenance.
+#
 # A provenance row belongs to the snapshot that this very transaction writes. Where nothing of the lake
 # changed there is none: the newest snapshot is somebody else's.
 COMMIT = f"""
@@ -183,6 +245,18 @@ COMMIT = f"""
         WHERE EXISTS (SELECT FROM {{ducklake_snapshot}}
             WHERE snapshot_id = %(snapshot)s AND xmin = pg_current_xact_id()::xid)
         ON CONFLICT DO NOTHING
+    ), shown AS (
+        SELECT v.view_id, tag.key, tag.value FROM met
+        JOIN {{ducklake_schema}} s ON s.schema_name = met.table_schema AND s.end_snapshot IS NULL
+        JOIN {{ducklake_view}} v
+            ON v.schema_id = s.schema_id AND v.view_name = met.table_name AND v.end_snapshot IS NULL,
+        LATERAL (VALUES
+            ('{REFRESHED_AT}', to_char(met.moment AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')),
+            ('{DATA_SNAPSHOT_ID}', met.frontier_data::text),
+            ('{REFRESH_ID}', met.refresh_id)) AS tag (key, value)
+    ), tagged AS (
+        UPDATE {{ducklake_tag}} t SET value = shown.value, begin_snapshot = %(snapshot)s FROM shown
+        WHERE t.object_id = shown.view_id AND t.key = shown.key AND t.end_snapshot IS NULL
     )
     SELECT stream_id FROM met"""
 

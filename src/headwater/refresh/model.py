@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal
 
+from headwater.sinks.model import Sink, SinkState, sinks_of
 from headwater.typedefs import TableName
 
 #: The schema of the lake in which results and helper tables are stored.
@@ -57,12 +58,30 @@ class Definition:
     schedule: str | None = None
     #: Further options by name, checked when the stream table is made.
     options: Mapping[str, str] = field(default_factory=dict)
+    #: Sinks with names of their own, each with its options.
+    sinks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     @property
     def fingerprint(self) -> str:
         """The same for definitions that give the same rows in the same storage."""
-        parts = [self.query, self.function, dict(self.inputs), self.options.get("nondeterministic", "refuse")]
+        parts = [
+            self.query,
+            self.function,
+            dict(self.inputs),
+            self.options.get("nondeterministic", "refuse"),
+            self.storage_path,
+        ]
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def published(self) -> tuple[Sink, ...]:
+        """Its sinks."""
+        return sinks_of(self.options, self.sinks)
+
+    @property
+    def storage_path(self) -> str | None:
+        """Where the files of its result lie; None is below the lake's data path."""
+        return next((sink.path for sink in self.published if sink.in_storage), None)
 
 
 @dataclass(frozen=True)
@@ -102,6 +121,17 @@ class StoredStage:
 
 
 @dataclass(frozen=True)
+class PublishedTable:
+    """A table of the lake that one of its sinks writes to, besides the storage."""
+
+    sink: str
+    table_id: int
+    table: TableName
+    #: Whether the sink made it, so that it goes with it.
+    own: bool
+
+
+@dataclass(frozen=True)
 class StreamTable:
     """A stream table as the catalog has it."""
 
@@ -119,6 +149,10 @@ class StreamTable:
     depends_on_time: bool = False
     last_error: str | None = None
     created_at: datetime | None = None
+    #: Tables of this lake that its sinks write to.
+    published: tuple[PublishedTable, ...] = ()
+    #: How far its sinks are.
+    sink_states: tuple[SinkState, ...] = ()
 
     @property
     def name(self) -> TableName:
@@ -129,6 +163,15 @@ class StreamTable:
     def storage(self) -> StoredStage:
         """The table behind its view."""
         return self.stages[-1]
+
+    @property
+    def sinks(self) -> tuple[Sink, ...]:
+        """Where its result is published."""
+        return self.definition.published
+
+    def sink_state(self, sink: str) -> SinkState:
+        """How far a sink is."""
+        return next((state for state in self.sink_states if state.name == sink), SinkState(sink))
 
 
 @dataclass(frozen=True)

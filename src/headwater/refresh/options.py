@@ -7,11 +7,17 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Literal
 
-from headwater.errors import SettingsError, UnsupportedError
-from headwater.refresh.model import Mode
+from headwater.errors import SettingsError
+from headwater.lake.catalog import table_name
+from headwater.refresh.model import STORAGE_SCHEMA, Mode
+from headwater.sinks.addresses import check_address
+from headwater.sinks.model import SINK_OPTIONS, SinkKind, SinkMode
 from headwater.storage.locations import parse_location
+from headwater.typedefs import TableName
 
 log = logging.getLogger("headwater.refresh")
 
@@ -33,7 +39,7 @@ _FIELDS: tuple[tuple[str, int, int, tuple[str, ...]], ...] = (
 _SCHEDULE_HINT = (
     "Write '5s', '10m', '1h', '2d', a cron expression such as '0 6 * * mon-fri', 'on change' or 'downstream'."
 )
-_CODECS = {"snappy": "snappy", "zstd": "zstd", "gzip": "gzip", "lz4": "lz4", "none": "uncompressed"}
+CODECS = ("snappy", "zstd", "gzip", "lz4", "none")
 
 
 @dataclass(frozen=True)
@@ -106,58 +112,60 @@ def _mode(text: str) -> str:
 
 
 def _sink(text: str) -> str:
-    if text.lower() != "ducklake":
-        raise UnsupportedError(
-            f"There is no sink {text!r}.",
-            hint="'ducklake' is the one there is, and the default.",
-            option="sink",
-        )
-    return "ducklake"
+    valid = [kind.value for kind in SinkKind]
+    kinds = list(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    return ", ".join(_one_of("sink", kind, valid) for kind in kinds)
 
 
 def _sink_mode(text: str) -> str:
-    if text.lower() != "merge":
-        raise UnsupportedError(
-            f"ducklake_sink_mode {text!r} is not supported.",
-            hint="'merge' is, and the default: the table is the current result.",
-            option="ducklake_sink_mode",
-        )
-    return "merge"
+    return _one_of("ducklake_sink_mode", text, [mode.value for mode in SinkMode])
 
 
 def _sink_path(text: str) -> str:
-    parse_location(text)
-    raise UnsupportedError(
-        "ducklake_sink_path is not supported.",
-        detail="Results are stored in the lake itself, below its data path.",
-        hint="Leave it out.",
-        option="ducklake_sink_path",
-    )
+    place = parse_location(text)
+    path = str(Path(place.path).absolute()) if place.is_local else text
+    return path if path.endswith("/") else path + "/"
 
 
-def _sink_table(text: str) -> str:
-    _number("ducklake_sink_table_id", text, 0)
-    raise UnsupportedError(
-        "ducklake_sink_table_id is not supported.",
-        detail="Results are stored in a table that the stream table has for itself.",
-        hint="Leave it out.",
-        option="ducklake_sink_table_id",
-    )
+def _sink_table_id(text: str) -> str:
+    return str(_number("ducklake_sink_table_id", text, 0))
+
+
+def _lake_table(text: str) -> str:
+    name = table_name(text)
+    if name.schema.lower() == STORAGE_SCHEMA:
+        raise _bad(
+            "ducklake_sink_table", text, f"schema {STORAGE_SCHEMA} is Headwater's own", "Take another schema."
+        )
+    return str(name)
+
+
+def _postgres_table(text: str) -> str:
+    return str(table_name(text) if "." in text else TableName("public", table_name(text).name))
 
 
 def _compression(text: str) -> str:
-    codec = _CODECS.get("none" if text.lower() == "uncompressed" else text.lower())
-    if codec is None:
+    given = "none" if text.lower() == "uncompressed" else text.lower()
+    if given not in CODECS:
         # A codec changes no result, so a wrong one is no reason to stop a pipeline.
-        log.warning("There is no codec %r (there are %s): snappy is used.", text, ", ".join(_CODECS))
+        log.warning("There is no codec %r (there are %s): snappy is used.", text, ", ".join(CODECS))
         return "snappy"
-    if codec != "snappy":
-        raise UnsupportedError(
-            f"ducklake_sink_compression {text!r} is not supported.",
-            hint="'snappy' is, and the default; the lake's option parquet_compression is for all tables.",
-            option="ducklake_sink_compression",
-        )
-    return codec
+    return given
+
+
+def _plain(name: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if not text.strip():
+            raise _bad(name, text, "it is empty", "Leave it out, or give it a value.")
+        return text.strip()
+
+    return check
+
+
+def _key(text: str) -> str:
+    if not text:
+        raise SettingsError("The secret S3 key is empty.", option="ducklake_sink_s3_secret_access_key")
+    return text
 
 
 def _nondeterministic(text: str) -> str:
@@ -181,8 +189,16 @@ OPTIONS: Mapping[str, Callable[[str], str]] = {
     "sink": _sink,
     "ducklake_sink_mode": _sink_mode,
     "ducklake_sink_path": _sink_path,
-    "ducklake_sink_table_id": _sink_table,
+    "ducklake_sink_table_id": _sink_table_id,
+    "ducklake_sink_table": _lake_table,
     "ducklake_sink_compression": _compression,
+    "ducklake_sink_catalog": partial(check_address, "ducklake_sink_catalog"),
+    "ducklake_sink_s3_region": _plain("ducklake_sink_s3_region"),
+    "ducklake_sink_s3_endpoint": _plain("ducklake_sink_s3_endpoint"),
+    "ducklake_sink_s3_access_key_id": _plain("ducklake_sink_s3_access_key_id"),
+    "ducklake_sink_s3_secret_access_key": _key,
+    "postgres_sink_dsn": partial(check_address, "postgres_sink_dsn"),
+    "postgres_sink_table": _postgres_table,
     "nondeterministic": _nondeterministic,
     "max_failures": _max_failures,
     PROJECT: _project,
@@ -219,21 +235,37 @@ class Settled:
     schedule: str | None
     schedule_given: bool
     options: Mapping[str, str]
+    #: Options that are to have no value any more.
+    removed: frozenset[str] = frozenset()
 
 
 def settle(given: Mapping[str, str | None]) -> Settled:
     """Check options; None stands for the default."""
     checked: dict[str, str] = {}
+    removed: set[str] = set()
     for name, value in given.items():
         known = name.lower()
         if value is None and known in OPTIONS:
             value = DEFAULTS.get(known)
         if value is not None or known not in OPTIONS:
             checked[known] = check_option(name, value or "")
+        else:
+            removed.add(known)
     mode = checked.pop("refresh_mode", None)
     schedule = checked.pop("schedule", None)
     schedule_given = any(name.lower() == "schedule" for name in given)
-    return Settled(None if mode is None else Mode(mode), schedule, schedule_given, checked)
+    chosen = None if mode is None else Mode(mode)
+    return Settled(chosen, schedule, schedule_given, checked, frozenset(removed - {"schedule"}))
+
+
+def settle_sink(given: Mapping[str, str | None]) -> dict[str, str]:
+    """Check the options of a sink that has a name of its own."""
+    for name in given:
+        if name.lower() not in SINK_OPTIONS:
+            raise SettingsError(
+                f"There is no option {name!r} of sinks.", hint=nearest_name(name, SINK_OPTIONS), option=name
+            )
+    return dict(settle(given).options)
 
 
 def nearest_name(name: str, names: Iterable[str]) -> str:

@@ -30,12 +30,15 @@ from headwater.refresh.catalog_rows import (
     recorded_of,
     refresh_row,
     settled,
+    sink_row,
     sources_data,
     stream_of,
     stream_row,
+    traits_json,
 )
 from headwater.refresh.model import Definition, Frontier, RefreshResult, Status, StreamTable
 from headwater.refresh.provenance import Provenance
+from headwater.sinks.model import SinkState
 from headwater.typedefs import SnapshotId, TableName
 
 
@@ -155,6 +158,46 @@ class StreamStore:
         lake = self.ensure()
         return join
 
+    def change_sinks(self, stream: StreamTable, states: Sequence[SinkState]) -> Join:
+        """Change a stream table's options and the tables of its sinks, and note how far those are.
+
+        If it was refreshed since it was read, that is a conflict. Sinks it has no more are forgotten.
+        """
+
+        def join(cursor: Cursor, snapshot: SnapshotId) -> None:
+            ids = self._table_ids(cursor, [stream])
+            given = {
+                "lake": lake,
+                "id": stream.id,
+                "definition": definition_json(stream.definition),
+                "traits": traits_json(stream, ids),
+                "before": None if stream.frontier is None else stream.frontier.snapshot_id,
+                "names": [sink.name for sink in stream.sinks],
+            }
+            cursor.execute(sql.SET_SINKS.encode(), given)
+            if cursor.rowcount != 1:
+                raise ConflictError(
+                    f"Stream table {stream.name} was refreshed, changed or dropped meanwhile.",
+                    stream_table=str(stream.name),
+                )
+            cursor.execute(sql.FORGET_SINKS.encode(), given)
+            note(cursor, snapshot)
+
+        lake = self.ensure()
+        note = self.note_sinks([(stream.id, state) for state in states])
+        return join
+
+    def note_sinks(self, states: Sequence[tuple[str, SinkState]]) -> Join:
+        """Note how far sinks of this lake are, with the snapshot that they are written in."""
+
+        def join(cursor: Cursor, snapshot: SnapshotId) -> None:
+            rows = [sink_row(stream_id, state, snapshot) for stream_id, state in states]
+            if rows:
+                cursor.execute(sql.NOTE_SINKS.encode(), {"lake": lake, "rows": as_json(rows)})
+
+        lake = self.ensure()
+        return join
+
     def delete(self, stream_id: str) -> Join:
         """Remove a stream table and its frontier. History and provenance stay."""
 
@@ -220,6 +263,7 @@ class StreamStore:
     def _table_ids(self, cursor: Cursor, streams: Iterable[StreamTable]) -> dict[TableName, int]:
         listed = list(streams)
         new = {stage.table for stream in listed for stage in stream.stages if stage.table_id < 0}
+        new |= {one.table for stream in listed for one in stream.published if one.table_id < 0}
         new |= _new_sources(stream.frontier for stream in listed if stream.frontier is not None)
         return self._ids(cursor, new)
 
@@ -257,6 +301,19 @@ class StreamStore:
 
         found = write(self._db, work)
         return {str(identity): int(failures) for identity, failures in found if failures}
+
+    def record_sink(self, stream_id: str, state: SinkState) -> None:
+        """Note how far a sink of another lake or database is, or why it failed."""
+        given = {"lake": self.ensure(), "rows": as_json([sink_row(stream_id, state)])}
+        write(self._db, lambda connection: connection.execute(sql.NOTE_SINKS.encode(), given))
+
+    def refresh_at(self, stream: StreamTable) -> str:
+        """The id of the refresh that wrote what a stream table shows; empty if that is not known."""
+        if stream.frontier is None:
+            return ""
+        given = {"lake": self.ensure(), "id": stream.id, "snapshot": stream.frontier.snapshot_id}
+        rows = self._db.read(lambda connection: connection.execute(sql.REFRESH_AT.encode(), given).fetchall())
+        return str(rows[0][0]) if rows else ""
 
     def set_status(self, stream_id: str, status: Status) -> None:
         """Suspend or resume; resuming forgets earlier failures."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Literal
@@ -13,11 +13,13 @@ from headwater.algebra.views import normalised
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StreamTableError
 from headwater.lake.catalog import CatalogState, table_name
 from headwater.lake.lake import Lake
+from headwater.lake.secrets import Secrets
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.binding import parse_type
 from headwater.refresh.compiling import Compiled, compile_definition, read_query
 from headwater.refresh.computing import Computation
 from headwater.refresh.explaining import Explanation, explain
+from headwater.refresh.home_sinks import check_store
 from headwater.refresh.inputs import WaveState
 from headwater.refresh.model import (
     STORAGE_SCHEMA,
@@ -30,14 +32,18 @@ from headwater.refresh.model import (
     StreamTable,
     VerifyResult,
 )
+from headwater.refresh.presenting import Presenting
 from headwater.refresh.provenance import Provenance
+from headwater.refresh.publishing import Publisher
+from headwater.refresh.sealing import Sealing, shown_option
 from headwater.refresh.sources import Sources
 from headwater.refresh.spark_errors import spark_errors
 from headwater.refresh.status import StreamStatus, status_of
 from headwater.refresh.store import StreamStore, new_stream_id
 from headwater.refresh.verifying import verify
-from headwater.refresh.viewing import view_text
-from headwater.refresh.wave import THIS_COMMIT, Wave, author, frontier_of
+from headwater.refresh.viewing import fresh_tags, written_by
+from headwater.refresh.wave import THIS_COMMIT, Wave, frontier_of
+from headwater.sinks.model import SINK_OPTIONS, SinkKind
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import columns_of
 from headwater.typedefs import TableName
@@ -67,6 +73,9 @@ class Streams:
         self.lake = lake
         self.connector = connector
         self.store = StreamStore(lake)
+        self.publisher = Publisher(lake, self.store)
+        self._presenting = Presenting(lake, self.store, connector)
+        self._sealing = Sealing(Secrets(lake))
         self._compiled: dict[tuple[str, str, int], Compiled] = {}
 
     # -- looking ------------------------------------------------------------------------------------
@@ -131,24 +140,23 @@ class Streams:
 
     def _planned(self, existing: StreamTable, definition: Definition) -> PlannedChange:
         name, old = definition.name, existing.definition
+        definition = self._sealing.known(definition, old)
         if _same_rows(old, definition):
             changed = [
                 f"{what} changes from {before or 'none'} to {after or 'none'}."
                 for what, before, after in (
                     ("The mode", old.mode, definition.mode),
                     ("The schedule", old.schedule, definition.schedule),
-                    *(
-                        (f"Option {option}", old.options.get(option), definition.options.get(option))
-                        for option in sorted({*old.options, *definition.options})
-                    ),
                 )
                 if before != after
             ]
+            changed += _changed_options(old, definition)
             if old.query != definition.query:
                 changed.append("The query is written otherwise, and means the same.")
             return PlannedChange(name, "alter" if changed else "nothing", tuple(changed))
         read_query(definition, Sources(self.lake.state(), self.all()))
-        reasons = ["The query is another: the result is built beside the old one and put in its place."]
+        what = "query" if old.storage_path == definition.storage_path else "folder of its files"
+        reasons = [f"The {what} is another: the result is built beside the old one and put in its place."]
         readers = [str(s.name) for s in self.all() if existing.id in s.upstream]
         if readers:
             reasons.append(f"{', '.join(readers)} read it, and will be computed anew.")
@@ -168,13 +176,40 @@ class Streams:
                 stream_table=str(definition.name),
             )
         if existing is not None:
-            planned = self._planned(existing, definition)
-            if planned.kind == "nothing":
-                return self._nothing(existing, "same_definition", "It is defined like that already.")
-            if planned.kind == "alter":
-                self.store.update_definition(existing.id, definition)
-                return self._nothing(existing, "altered", " ".join(planned.reasons))
-        return self._build(definition, existing)
+            # Sinks with names of their own are added and dropped by themselves.
+            definition = replace(definition, sinks={**existing.definition.sinks, **definition.sinks})
+        return self._define(definition, existing)
+
+    def _define(self, definition: Definition, existing: StreamTable | None) -> RefreshResult:
+        """Make a stream table what a definition says, and serve its sinks."""
+        for sink in definition.published:
+            check_store(sink, self.lake)
+        known = self._sealing.known(definition, None if existing is None else existing.definition)
+        sealed, new = self._sealing.seal(known)
+        try:
+            done = self._build(sealed, None) if existing is None else self._redefined(existing, sealed)
+        except BaseException:
+            for reference in new:
+                self._sealing.secrets.delete(reference)
+            raise
+        if existing is not None:
+            self.publisher.withdraw(existing, sealed)
+            self._sealing.forget(existing.definition, sealed)
+        if any(sink.remote for sink in sealed.published):
+            self.publisher.deliver([str(definition.name)])
+        return done
+
+    def _redefined(self, existing: StreamTable, definition: Definition) -> RefreshResult:
+        planned = self._planned(existing, definition)
+        if planned.kind == "nothing":
+            return self._nothing(existing, "same_definition", "It is defined like that already.")
+        if planned.kind == "rebuild":
+            return self._build(definition, existing)
+        if _sink_options(existing.definition) == _sink_options(definition):
+            self.store.update_definition(existing.id, definition)
+        else:
+            self._change_sinks(existing, definition)
+        return self._nothing(existing, "altered", " ".join(planned.reasons))
 
     def alter(
         self,
@@ -184,16 +219,18 @@ class Streams:
         mode: Mode | None = None,
         schedule: str | _Unchanged | None = UNCHANGED,
         options: Mapping[str, str] | None = None,
+        removed: Collection[str] = (),
         status: Status | None = None,
     ) -> RefreshResult | None:
-        """Change some of a stream table; what is not given stays."""
+        """Change some of a stream table; what is not given stays, and `removed` options lose their values."""
         stream = self.get(name)
+        kept = {option: value for option, value in stream.definition.options.items() if option not in removed}
         definition = replace(
             stream.definition,
             query=query if query is not None else stream.definition.query,
             mode=mode if mode is not None else stream.definition.mode,
             schedule=stream.definition.schedule if isinstance(schedule, _Unchanged) else schedule,
-            options={**stream.definition.options, **(options or {})},
+            options={**kept, **(options or {})},
         )
         done = None
         if definition != stream.definition:
@@ -202,6 +239,46 @@ class Streams:
         if status is not None and status is not stream.status:
             self.store.set_status(stream.id, status)
         return done
+
+    def add_sink(self, name: TableName | str, sink: str, options: Mapping[str, str]) -> RefreshResult:
+        """Publish a stream table to one more place, under a name of its own."""
+        stream = self.get(name)
+        taken = {one.name.lower() for one in stream.sinks}
+        if not sink.isidentifier() or sink.lower() in taken or sink.lower() in set(SinkKind):
+            raise InvalidInputError(
+                f"{sink!r} cannot be the name of another sink of {stream.name}.",
+                detail=f"It has {', '.join(sorted(taken))}." if sink.lower() in taken else None,
+                hint="Choose a name of letters, digits and _ that is neither taken nor a kind of sink.",
+                sink=sink,
+            )
+        named = {**stream.definition.sinks, sink: options}
+        return self._define(replace(stream.definition, sinks=named), stream)
+
+    def drop_sink(self, name: TableName | str, sink: str, *, if_exists: bool = False) -> bool:
+        """No longer publish a stream table to a place that was added; False if there is none."""
+        stream = self.get(name)
+        found = next((one for one in stream.definition.sinks if one.lower() == sink.lower()), None)
+        if found is None:
+            if if_exists:
+                return False
+            known = ", ".join(stream.definition.sinks) or "none"
+            raise NotFoundError(
+                f"Stream table {stream.name} has no sink {sink!r} that was added.",
+                hint=f"Added were: {known}. The option `sink` says which others there are.",
+                sink=sink,
+            )
+        named = {one: given for one, given in stream.definition.sinks.items() if one != found}
+        self._define(replace(stream.definition, sinks=named), stream)
+        return True
+
+    def _change_sinks(self, existing: StreamTable, definition: Definition) -> None:
+        """Publish the same rows in another way: tables of sinks and the view, as one snapshot."""
+        refresh_id = uuid4().hex
+        self.lake.run(
+            lambda tx: self._presenting.change(tx, existing.id, definition, refresh_id),
+            author=written_by(str(definition.name), refresh_id),
+            message=f"sinks of stream table {definition.name}",
+        )
 
     def _check_mode(self, definition: Definition) -> None:
         if definition.mode is Mode.STRICT:
@@ -226,10 +303,14 @@ class Streams:
             )
 
         def work(tx: Transaction) -> None:
-            self._drop_storage(tx, stream)
+            self._presenting.remove(tx, stream)
             tx.join(self.store.delete(stream.id))
 
-        self.lake.run(work, author=author(str(wanted), uuid4().hex), message=f"drop stream table {wanted}")
+        self.lake.run(
+            work, author=written_by(str(wanted), uuid4().hex), message=f"drop stream table {wanted}"
+        )
+        self.publisher.withdraw(stream, None)
+        self._sealing.forget(stream.definition, None)
         return True
 
     # -- refreshing ---------------------------------------------------------------------------------
@@ -248,7 +329,11 @@ class Streams:
             wanted = [self.get(name).id for name in names]
         if not wanted:
             return []
-        return Wave(self.lake, self.store, self.connector, self._compile, streams, full).run(wanted)
+        done = Wave(self.lake, self.store, self.connector, self._compile, streams, full).run(wanted)
+        served = {str(stream.name) for stream in streams if any(sink.remote for sink in stream.sinks)}
+        if served:
+            self.publisher.deliver([result.name for result in done if result.name in served])
+        return done
 
     # -- helpers ------------------------------------------------------------------------------------
 
@@ -276,7 +361,7 @@ class Streams:
         with spark_errors(definition.name):
             result = self.lake.run(
                 work,
-                author=author(str(definition.name), refresh_id),
+                author=written_by(str(definition.name), refresh_id),
                 message=f"{'create' if existing is None else 'replace'} stream table {definition.name}",
             )
         return replace(result, snapshot_id=held[0].snapshot_id, seconds=time.monotonic() - began)
@@ -296,7 +381,10 @@ class Streams:
         _refuse_if_strict(definition, compiled)
         _refuse_cycle(definition, existing, compiled, others)
         if existing is not None:
-            self._drop_storage(tx, existing)
+            self._presenting.remove(tx, existing, sinks=False)
+        codec = next((s.compression for s in definition.published if not s.remote and s.compression), None)
+        if codec is not None:
+            tx.stager.codec = codec  # the option of a table counts from the next transaction on
         for schema in (definition.name.schema, STORAGE_SCHEMA):
             tx.create_schema(schema, if_not_exists=True)
         stages = []
@@ -305,32 +393,27 @@ class Streams:
             schema_of = parse_type(
                 "struct<" + ", ".join(f"{_name_ddl(n)}: {t}" for n, t in stage.types.items()) + ">"
             )
-            tx.create_table(name, columns_of(schema_of))  # type: ignore[arg-type]
+            path = definition.storage_path if stage.source == "@" else None
+            tx.create_table(name, columns_of(schema_of), path=path)  # type: ignore[arg-type]
             stages.append(StoredStage(stage.source, tx.state.table(name).id, name, stage.key))
         tables = {stage.source: tx.state.table(stage.table) for stage in stages}
+        inputs = {source.table.id: name for name, source in compiled.sources.items()}
         wave = WaveState(session, tx)
         moment = datetime.now(UTC)
         try:
             outcome = Computation(wave, str(definition.name), compiled, tables, None, moment).load()
+            stream, states = self._presenting.fill(
+                tx,
+                _stream_of(definition, existing, compiled, stages, moment),
+                tables["@"],
+                refresh_id,
+                inputs,
+                lambda: wave.made[tables["@"].id],
+            )
         finally:
             wave.release()
-        upstream = [source.stream.id for source in compiled.sources.values() if source.stream is not None]
-        stream = StreamTable(
-            existing.id if existing is not None else new_stream_id(),
-            definition,
-            existing.status if existing is not None else Status.ACTIVE,
-            tuple(stages),
-            tuple((name, compiled.program.result.types[name]) for name in compiled.program.columns),
-            tuple(dict.fromkeys(upstream)),
-            None,
-            depends_on_time=any(stage.depends_on_time for stage in compiled.program.stages),
-            created_at=existing.created_at if existing is not None else moment,
-        )
-        tx.create_view(
-            definition.name,
-            view_text(stream, tables["@"]),
-            comment=f"stream table: {definition.query}" if definition.query else "stream table",
-        )
+        fresh = fresh_tags(moment, tx.base_snapshot_id, refresh_id)
+        self._presenting.show(tx, stream, tables["@"], inputs, fresh)
         result = RefreshResult(
             str(definition.name),
             Action.REINITIALIZE if existing is not None else Action.FULL,
@@ -352,17 +435,59 @@ class Streams:
         tx.join(self.store.insert(stream) if existing is None else self.store.replace(stream))
         frontier = frontier_of(wave, stream, compiled, moment)
         tx.join(self.store.commit_refresh(stream.id, frontier, result))
+        if states:
+            tx.join(self.store.note_sinks([(stream.id, state) for state in states]))
         return result
-
-    def _drop_storage(self, tx: Transaction, stream: StreamTable) -> None:
-        tx.drop_view(stream.name, if_exists=True)
-        for stage in stream.stages:
-            tx.drop_table(stage.table, if_exists=True)
 
     def _nothing(self, stream: StreamTable, code: str, reason: str) -> RefreshResult:
         return RefreshResult(
             str(stream.name), Action.NO_DATA, "nothing", code, reason, mode=stream.definition.mode
         )
+
+
+def _stream_of(
+    definition: Definition,
+    existing: StreamTable | None,
+    compiled: Compiled,
+    stages: Sequence[StoredStage],
+    moment: datetime,
+) -> StreamTable:
+    """A stream table that is being built, in the place of another if there is one."""
+    upstream = [source.stream.id for source in compiled.sources.values() if source.stream is not None]
+    return StreamTable(
+        existing.id if existing is not None else new_stream_id(),
+        definition,
+        existing.status if existing is not None else Status.ACTIVE,
+        tuple(stages),
+        tuple((name, compiled.program.result.types[name]) for name in compiled.program.columns),
+        tuple(dict.fromkeys(upstream)),
+        None,
+        depends_on_time=any(stage.depends_on_time for stage in compiled.program.stages),
+        created_at=existing.created_at if existing is not None else moment,
+        published=existing.published if existing is not None else (),
+        sink_states=existing.sink_states if existing is not None else (),
+    )
+
+
+def _changed_options(old: Definition, new: Definition) -> list[str]:
+    """What changes of options and sinks, in sentences without secrets."""
+    changed = []
+    for option in sorted({*old.options, *new.options}):
+        before, after = old.options.get(option), new.options.get(option)
+        if before != after:
+            shown = [shown_option(option, value) or "none" for value in (before, after)]
+            what = f"changes from {shown[0]} to {shown[1]}" if shown[0] != shown[1] else "changes"
+            changed.append(f"Option {option} {what}.")
+    for sink in sorted({*old.sinks, *new.sinks}):
+        if old.sinks.get(sink) != new.sinks.get(sink):
+            verb = "is added" if sink not in old.sinks else "changes" if sink in new.sinks else "is dropped"
+            changed.append(f"Sink {sink} {verb}.")
+    return changed
+
+
+def _sink_options(definition: Definition) -> tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]:
+    given = {option: value for option, value in definition.options.items() if option in SINK_OPTIONS}
+    return given, definition.sinks
 
 
 def storage_name(name: TableName, source: str) -> TableName:

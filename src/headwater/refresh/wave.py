@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from uuid import uuid4
@@ -13,7 +13,6 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from headwater._version import __version__
 from headwater.errors import ConflictError, HeadwaterError, QueryError, SnapshotError, StreamTableError
 from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
@@ -21,6 +20,7 @@ from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.compiling import Compiled, compile_definition
 from headwater.refresh.computing import Computation, Outcome
 from headwater.refresh.deciding import Decision, decide
+from headwater.refresh.home_sinks import has_sinks_to_mend, publish_at_home
 from headwater.refresh.inputs import WaveState, upstream_of
 from headwater.refresh.model import (
     Action,
@@ -33,6 +33,8 @@ from headwater.refresh.model import (
 )
 from headwater.refresh.options import DEFAULTS
 from headwater.refresh.store import Refreshed, StreamStore
+from headwater.refresh.viewing import written_by
+from headwater.sinks.model import SinkState
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import spark_type
 
@@ -93,7 +95,7 @@ class Wave:
         return list(due.values())
 
     def _may_differ(self, stream: StreamTable, state: CatalogState) -> bool:
-        if stream.frontier is None or stream.depends_on_time:
+        if stream.frontier is None or stream.depends_on_time or has_sinks_to_mend(stream):
             return True
         for position in stream.frontier.sources:
             table = state.table_by_id(position.table_id)
@@ -163,6 +165,7 @@ class Wave:
         results: dict[str, RefreshResult] = {}
         failed: dict[str, str] = {}
         done: list[Refreshed] = []
+        sinks: list[tuple[str, SinkState]] = []
         try:
             for stream in self._as_they_are(due):
                 broken = [failed[above] for above in stream.upstream if above in failed]
@@ -176,6 +179,7 @@ class Wave:
                 try:
                     with tx.savepoint():
                         result, frontier = self._one(state, stream, moment, full=full)
+                        written = publish_at_home(state, stream, result.refresh_id, moment)
                 except ConflictError:
                     raise  # somebody else was in the way: all from the start, on the new state
                 except HeadwaterError as error:
@@ -193,9 +197,12 @@ class Wave:
                     continue
                 results[stream.id] = result = replace(result, seconds=time.monotonic() - began)
                 done.append(Refreshed(stream.id, frontier, result, stream.frontier))
-            self._say(tx, results)
+                sinks += [(stream.id, sink) for sink in written]
+            self._say(tx, results, {stream_id for stream_id, _ in sinks})
             if done:
                 tx.join(self.store.commit_refreshes(done))
+            if sinks:
+                tx.join(self.store.note_sinks(sinks))
         finally:
             state.release()
         return results
@@ -264,13 +271,13 @@ class Wave:
             error=_as_dict(error),
         )
 
-    def _say(self, tx: Transaction, results: Mapping[str, RefreshResult]) -> None:
-        done = [result for result in results.values() if _wrote(result)]
+    def _say(self, tx: Transaction, results: Mapping[str, RefreshResult], published: Set[str]) -> None:
+        done = [result for one, result in results.items() if _wrote(result) or one in published]
         if not done:
             return
         identity = done[0].refresh_id if len(done) == 1 else self.wave_id
         tx.describe(
-            author=author(",".join(result.name for result in done), identity),
+            author=written_by(",".join(result.name for result in done), identity),
             message=f"refresh of {', '.join(result.name for result in done)}",
             extra_info=json.dumps(
                 {
@@ -298,11 +305,6 @@ def _wrote(result: RefreshResult) -> bool:
 def _may_pass(error: BaseException) -> bool:
     """Whether trying again can help: a catalog or a store that does not answer may answer soon."""
     return isinstance(error, HeadwaterError) and error.retryable and not isinstance(error, ConflictError)
-
-
-def author(name: str, refresh_id: str) -> str:
-    """Who a snapshot says it is by."""
-    return f"headwater/{__version__}/stream_table/{name}/{refresh_id}"
 
 
 def frontier_of(state: WaveState, stream: StreamTable, compiled: Compiled, moment: datetime) -> Frontier:
@@ -358,4 +360,4 @@ def _as_dict(error: Exception) -> dict[str, object]:
     return {"code": "spark", "message": str(error).strip()[:2000], "retryable": False}
 
 
-__all__ = ["THIS_COMMIT", "Wave", "author", "compile_definition", "frontier_of"]
+__all__ = ["THIS_COMMIT", "Wave", "compile_definition", "frontier_of"]

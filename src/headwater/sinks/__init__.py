@@ -1,0 +1,1 @@
+"""Where results are published: tables of the lake, of other lakes, of PostgreSQL."""
