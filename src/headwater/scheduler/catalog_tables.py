@@ -16,23 +16,23 @@ VERSIONS: Sequence[Sequence[str]] = (
         """CREATE TABLE headwater.service (
             lake_id uuid NOT NULL, id uuid NOT NULL, started_at timestamptz NOT NULL DEFAULT now(),
             beat timestamptz NOT NULL, expires_at timestamptz NOT NULL, working_on text NOT NULL DEFAULT '',
-            only text[], standing boolean NOT NULL, version text NOT NULL, PRIMARY KEY (lake_id, id))""",
+            limited_to text[], standing boolean NOT NULL, version text NOT NULL, PRIMARY KEY (lake_id, id))""",
     ),
 )
 
 BEAT = """
-    INSERT INTO headwater.service (lake_id, id, beat, expires_at, working_on, only, standing, version)
+    INSERT INTO headwater.service (lake_id, id, beat, expires_at, working_on, limited_to, standing, version)
     VALUES (%(lake)s, %(me)s, clock_timestamp(), clock_timestamp() + make_interval(secs => %(seconds)s),
         %(working_on)s, %(only)s::text[], %(standing)s, %(version)s)
     ON CONFLICT (lake_id, id) DO UPDATE
     SET beat = excluded.beat, expires_at = excluded.expires_at, working_on = excluded.working_on"""
 
 ALIVE = """
-    SELECT id::text, only FROM headwater.service
+    SELECT id::text, limited_to FROM headwater.service
     WHERE lake_id = %(lake)s AND standing AND expires_at > clock_timestamp() ORDER BY id"""
 
 PROCESSES = """
-    SELECT id::text, started_at, beat, working_on, only, standing, version,
+    SELECT id::text, started_at, beat, working_on, limited_to, standing, version,
         expires_at > clock_timestamp() AS alive
     FROM headwater.service WHERE lake_id = %(lake)s ORDER BY started_at"""
 
