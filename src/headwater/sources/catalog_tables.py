@@ -80,8 +80,8 @@ INSERT_CAPTURE = """
         %(tables)s::jsonb)"""
 
 CAPTURES = """
-    SELECT source, batch_id::text, snapshot_id, kind, position_before, position_after, lsn, transactions, xids,
-           changes, rows_inserted, rows_updated, rows_deleted, tables, committed_at
+    SELECT source, batch_id::text, snapshot_id, kind, position_before, position_after, lsn, transactions,
+           xids, changes, rows_inserted, rows_updated, rows_deleted, tables, committed_at
     FROM headwater.capture
     WHERE lake_id = %(lake)s AND (%(name)s::text IS NULL OR lower(source) = lower(%(name)s::text))
     ORDER BY number DESC LIMIT %(limit)s"""

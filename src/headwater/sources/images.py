@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from json.decoder import scanstring
 from typing import Any
 
 import pyarrow as pa
@@ -39,7 +38,7 @@ def _fields(text: str, raw: frozenset[str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     at = _skip(text, _skip(text, 0) + 1)
     while text[at] != "}":
-        name, at = scanstring(text, at + 1)
+        name, at = _DECODER.raw_decode(text, at)
         at = _skip(text, _skip(text, at) + 1)
         value, end = _DECODER.raw_decode(text, at)
         if value is None and text.startswith("null", at):

@@ -59,6 +59,8 @@ class SourceColumn:
     lake_type: str
     """As DuckLake writes it: `decimal(10,2)`, `int32[]`."""
     form: Form = Form.PLAIN
+    missing: str | None = None
+    """What rows hold that are older than the column."""
 
 
 @dataclass(frozen=True)

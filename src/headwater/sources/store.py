@@ -104,9 +104,7 @@ class SourceStore:
                 if version < len(sql.VERSIONS):
                     return None
                 self._lake_id = lake
-            return connection.execute(
-                text.encode(), {"lake": lake, "name": name, "limit": limit}
-            ).fetchall()
+            return connection.execute(text.encode(), {"lake": lake, "name": name, "limit": limit}).fetchall()
 
         found = self._db.read(work)
         if found is None:

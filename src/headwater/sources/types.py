@@ -81,6 +81,8 @@ def lake_type(type_: PgType) -> tuple[str, Form]:
         return f"{element}[]", Form.LIST
     if type_.kind == "c":
         return "json", Form.DOCUMENT
+    if type_.kind == "d":  # inside an array, where its base is not known
+        return "varchar", Form.ANY
     if type_.kind != "b":
         return "varchar", Form.PLAIN
     if type_.name in ("json", "jsonb"):

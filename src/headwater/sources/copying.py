@@ -1,0 +1,197 @@
+"""Rows of a source table, read with COPY at one moment: in the driver, or in parallel by Spark's tasks."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv as pc
+from psycopg import sql
+
+from headwater.lake.connection import Connection
+from headwater.lake.format.align import align_input
+from headwater.lake.model import StagedFile, Table
+from headwater.lake.writing.staging import Stager
+from headwater.sources.connecting import begin
+from headwater.sources.describing import Described
+from headwater.sources.model import Form, SourceColumn, SourceTable
+from headwater.sources.values import rows_to_arrow
+
+if TYPE_CHECKING:
+    from headwater.spark.connector import LakeSpark
+
+#: Text that is taken from PostgreSQL before it becomes a record batch.
+_BYTES_AT_ONCE = 8 << 20
+#: Blocks of a table that one task reads: 64 MB of PostgreSQL's files.
+_BLOCKS_OF_A_TASK = 8192
+_PARSE = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some blocks of one file of PostgreSQL's; `after` is where they end, None for the rest."""
+
+    schema: str
+    table: str
+    first: int = 0
+    after: int | None = None
+
+
+def read_piece(
+    connection: Connection, piece: Piece, table: SourceTable, columns: Sequence[SourceColumn]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece in the lake's types, at the moment that the connection's transaction reads."""
+    names = [column.name for column in columns]
+    # Strings all: what they mean is decided in one place, for copies and for changes.
+    convert = pc.ConvertOptions(
+        column_types={name: pa.string() for name in names},
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+        null_values=[""],
+    )
+    read = pc.ReadOptions(column_names=names, block_size=4 * _BYTES_AT_ONCE, use_threads=False)
+    with connection.cursor() as cursor, cursor.copy(_statement(piece, table, columns)) as copy:
+        for text in _in_parts(copy):
+            found = pc.read_csv(
+                io.BytesIO(text), read_options=read, parse_options=_PARSE, convert_options=convert
+            )
+            rows = rows_to_arrow([_whole(found.column(name)) for name in names], columns)
+            yield from rows.to_batches()
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:  # type: ignore[type-arg]
+    found = column.combine_chunks()
+    return found if isinstance(found, pa.Array) else found.chunk(0)
+
+
+def _in_parts(copy: psycopg.Copy) -> Iterator[bytes]:
+    """What COPY sends, cut between rows."""
+    waiting: list[bytes] = []
+    size = 0
+    for row in copy:
+        waiting.append(bytes(row))
+        size += len(row)
+        if size >= _BYTES_AT_ONCE:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
+
+
+def _statement(piece: Piece, table: SourceTable, columns: Sequence[SourceColumn]) -> sql.Composed:
+    conditions: list[sql.Composable] = []
+    if table.where is not None:
+        conditions.append(sql.SQL("({}\n)").format(sql.SQL(table.where)))
+    if piece.first:
+        conditions.append(sql.SQL("{}.ctid >= {}::tid").format(_alias(table), f"({piece.first},0)"))
+    if piece.after is not None:
+        conditions.append(sql.SQL("{}.ctid < {}::tid").format(_alias(table), f"({piece.after},0)"))
+    return sql.SQL("COPY (SELECT {} FROM ONLY {} AS {} WHERE {}) TO STDOUT (FORMAT csv)").format(
+        sql.SQL(", ").join(_value(table, column) for column in columns),
+        sql.Identifier(piece.schema, piece.table),
+        _alias(table),
+        sql.SQL(" AND ").join(conditions) if conditions else sql.SQL("true"),
+    )
+
+
+def _alias(table: SourceTable) -> sql.Identifier:
+    return sql.Identifier(table.name)
+
+
+def _value(table: SourceTable, column: SourceColumn) -> sql.Composable:
+    value = sql.SQL("{}.{}").format(_alias(table), sql.Identifier(column.name))
+    if column.form is Form.PLAIN:
+        return value
+    # As in a row's image, where JSON's null cannot be told from SQL's.
+    return sql.SQL("nullif(btrim(to_json({})::text, E' \\n\\r\\t'), 'null')").format(value)
+
+
+def pieces(connection: Connection, table: SourceTable, described: Described, size: int) -> list[Piece]:
+    """A table cut into pieces of `size` blocks; those of a partitioned one are cut each."""
+    found = connection.execute(
+        "SELECT n.nspname::text, c.relname::text, "
+        "pg_relation_size(c.oid) / current_setting('block_size')::int "
+        "FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid "
+        "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.isleaf"
+        if described.partitioned
+        else "SELECT n.nspname::text, c.relname::text, "
+        "pg_relation_size(c.oid) / current_setting('block_size')::int "
+        "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
+        (described.layout.oid,),
+    ).fetchall()
+    cut = []
+    for schema, name, blocks in found:
+        starts = list(range(0, max(1, blocks), size))
+        ends = [*starts[1:], None]
+        cut += [Piece(schema, name, *ends_at) for ends_at in zip(starts, ends, strict=True)]
+    return cut
+
+
+def read_all(connection: Connection, table: SourceTable, described: Described) -> Iterator[pa.RecordBatch]:
+    """All rows, one after the other."""
+    for piece in pieces(connection, table, described, 1 << 31):
+        yield from read_piece(connection, piece, table, described.layout.columns)
+
+
+class OpenMoment(Protocol):
+    """A moment of the source that is kept open."""
+
+    @property
+    def connection(self) -> Connection:
+        """A transaction that reads it."""
+
+    @property
+    def dsn(self) -> str:
+        """Where others can read it, too,"""
+
+    @property
+    def exported(self) -> str:
+        """under this name."""
+
+
+def stage_with_spark(
+    spark: LakeSpark,
+    opened: OpenMoment,
+    table: SourceTable,
+    described: Described,
+    target: Table,
+    stager: Stager,
+) -> list[StagedFile]:
+    """Have Spark's tasks read a table in parallel at an exported moment, and store it in files."""
+    tasks = max(1, spark.spark.sparkContext.defaultParallelism)
+    whole = pieces(opened.connection, table, described, _BLOCKS_OF_A_TASK)
+    if len(whole) < 2 * tasks:
+        blocks = sum(1 for _ in whole) * _BLOCKS_OF_A_TASK
+        whole = pieces(opened.connection, table, described, max(64, blocks // (2 * tasks) // len(whole)))
+    context = pickle.dumps(
+        (opened.dsn, opened.exported, table, described.layout.columns, target, stager, whole)
+    )
+
+    def store(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                found = pickle.dumps(_stage_piece(context, int(str(number))))
+                yield pa.record_batch({"files": pa.array([found], pa.binary())})
+
+    frame = spark.spark.range(0, len(whole), 1, len(whole))
+    stored = frame.mapInArrow(store, "files binary").toArrow().column(0).to_pylist()
+    return [file for files in stored for file in pickle.loads(files or b"")]  # noqa: S301 - our own
+
+
+def _stage_piece(context: bytes, number: int) -> list[StagedFile]:
+    dsn, snapshot, table, columns, target, stager, whole = pickle.loads(context)  # noqa: S301 - our own
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)))
+        begin(connection)
+        rows = (
+            batch
+            for found in read_piece(connection, whole[number], table, columns)
+            for batch in align_input(pa.Table.from_batches([found]), target.columns).to_batches()
+        )
+        return list(stager.stage_stream(target, rows))

@@ -1,0 +1,329 @@
+"""Capture by triggers: what is installed in the source, and how it is read.
+
+Schema `headwater_capture` of the source has a table of changes for each source, and a function for each
+table. A row trigger writes the old and the new image of every changed row, with the id of its transaction.
+Row triggers also see what is written straight into a partition, what cascades, and what a subscription
+applies.
+
+**Which changes are new** is a question of transactions, not of time or numbers: a position is a PostgreSQL
+snapshot, and the next batch is every change whose transaction is in the new snapshot and was not in the old
+one. A transaction that takes long comes later, as a whole.
+
+**Their order does not matter.** With both images, a batch is a sum: new images count +1, old ones -1. Images
+in between cancel out, whatever the order in which triggers ran; only TRUNCATE, which waits for everybody,
+cuts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from psycopg import sql
+
+from headwater.lake.connection import Connection
+from headwater.sources.connecting import SCHEMA, Moment
+from headwater.sources.describing import Described
+from headwater.sources.model import Source, SourceTable
+from headwater.sources.store import MOST_XIDS
+from headwater.sources.types import PRINTING
+
+#: Any number, the same in every process: who changes the schema does so alone.
+_LOCK = 0x68776361
+#: What an image has instead of columns where there is none.
+TROUBLE = "headwater error"
+#: `json_build_object` takes no more arguments; of wider choices the whole row is written.
+_MOST_CHOSEN = 50
+
+
+@dataclass(frozen=True)
+class Names:
+    """What the objects of a source are called in its database."""
+
+    source_id: str
+
+    @property
+    def changes(self) -> sql.Identifier:
+        """The table of changes."""
+        return sql.Identifier(SCHEMA, f"change_{self._short}")
+
+    @property
+    def index(self) -> str:
+        """Its index."""
+        return f"change_{self._short}_xid"
+
+    def function(self, number: int) -> sql.Identifier:
+        """The function that writes a table's changes."""
+        return sql.Identifier(SCHEMA, f"capture_{self._short}_{number}")
+
+    @property
+    def rows_trigger(self) -> str:
+        """The trigger for changed rows."""
+        return f"headwater_capture_{self._short}"
+
+    @property
+    def truncate_trigger(self) -> str:
+        """The trigger for TRUNCATE."""
+        return f"headwater_truncate_{self._short}"
+
+    @property
+    def triggers(self) -> tuple[str, str]:
+        """Both."""
+        return self.rows_trigger, self.truncate_trigger
+
+    @property
+    def _short(self) -> str:
+        return self.source_id.replace("-", "")[:12]
+
+
+@dataclass
+class Net:
+    """What the changes of one table come to."""
+
+    changes: int = 0
+    truncated: bool = False
+    images: list[tuple[str, int]] = field(default_factory=list)
+    """Row images, and how many of each there are more (or fewer) than before."""
+
+
+@dataclass
+class Batch:
+    """All that committed between two moments of the source."""
+
+    moment: Moment
+    tables: dict[int, Net] = field(default_factory=dict)
+    transactions: int = 0
+    xids: tuple[int, ...] = ()
+
+    @property
+    def changes(self) -> int:
+        """Row changes that were read."""
+        return sum(net.changes for net in self.tables.values())
+
+
+# -- installing -------------------------------------------------------------------------------------------
+
+
+def install(connection: Connection, source: Source, tables: Mapping[int, Described]) -> None:
+    """Install what captures these tables; what is there already is brought up to date."""
+    names = Names(source.id)
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+    connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
+    connection.execute(
+        sql.SQL(
+            "CREATE TABLE IF NOT EXISTS {} (seq bigint GENERATED ALWAYS AS IDENTITY, "
+            "xid xid8 NOT NULL DEFAULT pg_current_xact_id(), tbl int NOT NULL, old json, new json)"
+        ).format(names.changes)
+    )
+    connection.execute(
+        sql.SQL("CREATE INDEX IF NOT EXISTS {} ON {} (xid)").format(
+            sql.Identifier(names.index), names.changes
+        )
+    )
+    by_number = {table.number: table for table in source.tables}
+    for number, described in tables.items():
+        table = by_number[number]
+        connection.execute(_function(names, table))
+        if described.triggers < len(names.triggers):
+            _create_triggers(connection, names, table, described)
+
+
+def _create_triggers(connection: Connection, names: Names, table: SourceTable, described: Described) -> None:
+    target = sql.Identifier(table.schema, table.name)
+    for name, events in (
+        (names.rows_trigger, "AFTER INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW"),
+        (names.truncate_trigger, "AFTER TRUNCATE ON {} FOR EACH STATEMENT"),
+    ):
+        trigger = sql.Identifier(name)
+        connection.execute(sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, target))
+        connection.execute(
+            sql.SQL("CREATE TRIGGER {} {} EXECUTE FUNCTION {}()").format(
+                trigger, sql.SQL(events).format(target), names.function(table.number)
+            )
+        )
+        if described.owned:
+            # Also what a subscription applies, or a session with session_replication_role = replica writes.
+            connection.execute(sql.SQL("ALTER TABLE {} ENABLE ALWAYS TRIGGER {}").format(target, trigger))
+
+
+_GUARD = """EXCEPTION WHEN OTHERS THEN
+        becomes := json_build_object('headwater error', SQLERRM);"""  # TROUBLE
+
+
+def _function(names: Names, table: SourceTable) -> sql.Composed:
+    """The function of a table. It runs with our rights, so what it calls is looked up in pg_catalog alone.
+
+    It must never make a writer fail: where columns or condition do not fit the table any more, it writes that
+    instead of an image, and the capture stops the table.
+    """
+    old, new = _image(table, "OLD"), _image(table, "NEW")
+    guard = "" if table.chosen is None and table.where is None else _GUARD
+    body = sql.SQL(
+        """
+#variable_conflict use_column
+DECLARE
+    was json;
+    becomes json;
+BEGIN
+    IF TG_OP = 'TRUNCATE' THEN
+        INSERT INTO {changes} (tbl) VALUES ({number});
+        RETURN NULL;
+    END IF;
+    BEGIN
+        IF TG_OP <> 'INSERT' THEN
+            was := {old};
+        END IF;
+        IF TG_OP <> 'DELETE' THEN
+            becomes := {new};
+        END IF;
+    {guard}
+    END;
+    IF was::text IS DISTINCT FROM becomes::text THEN
+        INSERT INTO {changes} (tbl, old, new) VALUES ({number}, was, becomes);
+    END IF;
+    RETURN NULL;
+END"""
+    ).format(changes=names.changes, number=sql.Literal(table.number), old=old, new=new, guard=sql.SQL(guard))
+    settings = sql.SQL(" ").join(
+        sql.SQL("SET {} = {}").format(sql.Identifier(name), sql.Literal(value))
+        for name, value in PRINTING.items()
+    )
+    return sql.SQL(
+        "CREATE OR REPLACE FUNCTION {}() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER "
+        "SET search_path = pg_catalog, pg_temp {} AS {}"
+    ).format(names.function(table.number), settings, sql.Literal(body.as_string()))
+
+
+def _image(table: SourceTable, row: str) -> sql.Composable:
+    """The image of a row, NULL if the table's condition leaves it out."""
+    image: sql.Composable = sql.SQL(f"row_to_json({row})")
+    if table.chosen is not None and len(table.chosen) <= _MOST_CHOSEN:
+        # Names, not the whole row: what is not mirrored does not leave the table.
+        members = sql.SQL(", ").join(
+            sql.SQL("{}, {}.{}").format(sql.Literal(name), sql.SQL(row), sql.Identifier(name))
+            for name in table.chosen
+        )
+        image = sql.SQL("json_build_object({})").format(members)
+    if table.where is None:
+        return image
+    return sql.SQL("(SELECT {} FROM (SELECT {}.*) AS {} WHERE ({}\n))").format(
+        image, sql.SQL(row), sql.Identifier(table.name), sql.SQL(table.where)
+    )
+
+
+def remove(connection: Connection, source: Source) -> None:
+    """Remove everything that was installed for a source, and the schema with the last of them."""
+    names = Names(source.id)
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+    found = connection.execute(
+        "SELECT n.nspname::text, c.relname::text, t.tgname::text FROM pg_trigger t "
+        "JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
+        "WHERE t.tgname = ANY(%s) AND t.tgparentid = 0",
+        (list(names.triggers),),
+    ).fetchall()
+    for schema, table, trigger in found:
+        connection.execute(
+            sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
+                sql.Identifier(trigger), sql.Identifier(schema, table)
+            )
+        )
+    for table_ in source.tables:
+        connection.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(names.function(table_.number)))
+    connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(names.changes))
+    left = connection.execute(
+        "SELECT 1 FROM pg_namespace n WHERE n.nspname = %s AND NOT EXISTS "
+        "(SELECT FROM pg_class c WHERE c.relnamespace = n.oid) AND NOT EXISTS "
+        "(SELECT FROM pg_proc p WHERE p.pronamespace = n.oid)",
+        (SCHEMA,),
+    ).fetchone()
+    if left is not None:
+        connection.execute(sql.SQL("DROP SCHEMA {}").format(sql.Identifier(SCHEMA)))
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+#: Changes of each table that are not in the snapshot the table is at.
+_NEW = """
+    FROM {changes} c
+    JOIN jsonb_to_recordset(%(at)s::jsonb) AS t(number int, position pg_snapshot) ON t.number = c.tbl
+    WHERE c.xid >= %(least)s::xid8 AND NOT pg_visible_in_snapshot(c.xid, t.position)"""
+
+
+def _at(tables: Sequence[SourceTable]) -> dict[str, str]:
+    positions = [table.position for table in tables if table.position is not None]
+    # A snapshot begins with the oldest transaction that was still running.
+    least = min((int(position.split(":")[0]) for position in positions), default=0)
+    at = [{"number": table.number, "position": table.position} for table in tables]
+    return {"at": json.dumps(at), "least": str(least)}
+
+
+def pending(connection: Connection, source: Source, tables: Sequence[SourceTable]) -> bool:
+    """Whether anything committed since the positions of the tables."""
+    text = sql.SQL("SELECT EXISTS (SELECT 1 " + _NEW + ")").format(changes=Names(source.id).changes)
+    row = connection.execute(text, _at(tables)).fetchone()
+    return row is not None and bool(row[0])
+
+
+def read(connection: Connection, moment: Moment, source: Source, tables: Sequence[SourceTable]) -> Batch:
+    """What committed between the positions of the tables and the moment that the connection reads."""
+    batch = Batch(moment)
+    if not tables:
+        return batch
+    names, given = Names(source.id), _at(tables)
+    counted = connection.execute(
+        sql.SQL(
+            "SELECT c.tbl, count(*), max(c.seq) FILTER (WHERE c.old IS NULL AND c.new IS NULL) "
+            + _NEW
+            + " GROUP BY c.tbl"
+        ).format(changes=names.changes),
+        given,
+    ).fetchall()
+    if not counted:
+        return batch
+    cuts = {}
+    for number, count, cut in counted:
+        batch.tables[number] = Net(count, truncated=cut is not None)
+        cuts[number] = cut or 0
+    xids = connection.execute(
+        sql.SQL("SELECT DISTINCT c.xid::text::bigint " + _NEW + " ORDER BY 1").format(changes=names.changes),
+        given,
+    ).fetchall()
+    batch.transactions = len(xids)
+    batch.xids = tuple(row[0] for row in xids[:MOST_XIDS])
+    for number, image, amount in _net(connection, names, given, cuts):
+        batch.tables[number].images.append((image, amount))
+    return batch
+
+
+def _net(
+    connection: Connection, names: Names, given: Mapping[str, str], cuts: Mapping[int, int]
+) -> Iterator[tuple[int, str, int]]:
+    text = sql.SQL(
+        "SELECT tbl, image, sum(n)::int FROM (SELECT c.tbl, i.image, i.n "
+        + _NEW.replace(
+            "WHERE",
+            "JOIN jsonb_to_recordset(%(cuts)s::jsonb) AS k(number int, seq bigint) ON k.number = c.tbl "
+            "CROSS JOIN LATERAL (VALUES (c.old::text, -1), (c.new::text, 1)) AS i(image, n) "
+            "WHERE c.seq > k.seq AND i.image IS NOT NULL AND",
+        )
+        + ") AS changed GROUP BY tbl, image HAVING sum(n) <> 0"
+    ).format(changes=names.changes)
+    listed = json.dumps([{"number": number, "seq": seq} for number, seq in cuts.items()])
+    cursor = connection.execute(text, {**given, "cuts": listed})
+    while rows := cursor.fetchmany(10_000):
+        yield from rows
+
+
+def prune(connection: Connection, source: Source, tables: Sequence[SourceTable]) -> int:
+    """Remove changes that are in the positions of the tables. Returns how many.
+
+    For a table that is not followed, the position is a moment at which that was known: a copy that began
+    later has those changes, and may need the ones after it.
+    """
+    text = sql.SQL(
+        "DELETE FROM {changes} c USING jsonb_to_recordset(%(at)s::jsonb) "
+        "AS t(number int, position pg_snapshot) "
+        "WHERE t.number = c.tbl AND pg_visible_in_snapshot(c.xid, t.position)"
+    ).format(changes=Names(source.id).changes)
+    return connection.execute(text, _at([table for table in tables if table.position is not None])).rowcount

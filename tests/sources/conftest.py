@@ -1,0 +1,76 @@
+"""A source database beside the lake, both on the PostgreSQL of the tests, and DuckDB as the judge."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.lake.embedded import EmbeddedServer
+from headwater.lake.lake import Lake
+from headwater.sources.model import Captured, Source
+from headwater.sources.postgres import PostgresSources
+from headwater.spark.connector import LakeSpark
+from tests.spark.conftest import spark
+from tests.support import create_database, duck
+
+
+def no_spark() -> LakeSpark:
+    raise AssertionError("Spark was started for something small")
+
+
+class World:
+    """A source, a lake, and DuckDB on the lake."""
+
+    def __init__(self, lake: Lake, source_dsn: str, con: Any):
+        self.lake = lake
+        self.dsn = source_dsn
+        self.pg = psycopg.connect(source_dsn, autocommit=True)
+        self.con = con
+        self.sources = PostgresSources(lake, no_spark)
+
+    def run(self, *statements: str) -> None:
+        """Statements at the source, each a transaction."""
+        for text in statements:
+            self.pg.execute(text.encode())
+
+    def add(self, *tables: str, **options: Any) -> Source:
+        return self.sources.add(self.dsn, list(tables), name="shop", **options)
+
+    def capture(self) -> Captured:
+        (result,) = self.sources.capture("shop")
+        assert result.error is None, result.error
+        return result
+
+    def there(self, text: str) -> Counter[tuple[Any, ...]]:
+        """Rows at the source."""
+        return Counter(self.pg.execute(text.encode()).fetchall())
+
+    def here(self, text: str) -> Counter[tuple[Any, ...]]:
+        """Rows in the lake, as DuckDB reads them."""
+        return Counter(self.con.execute(text).fetchall())
+
+    def check(self, table: str = "t", query: str | None = None) -> None:
+        """The mirror is the source, row by row."""
+        assert self.here(f"FROM {table}") == self.there(query or f"SELECT * FROM {table}")
+
+
+@pytest.fixture
+def source_dsn(pg_server: EmbeddedServer) -> str:
+    return create_database(pg_server.dsn)
+
+
+@pytest.fixture
+def world(lake: Lake, source_dsn: str) -> Iterator[World]:
+    con = duck(lake.dsn)
+    world = World(lake, source_dsn, con)
+    yield world
+    world.sources.close()
+    world.pg.close()
+    con.close()
+
+
+__all__ = ("World", "spark")
