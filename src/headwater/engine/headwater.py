@@ -19,8 +19,13 @@ if TYPE_CHECKING:
     from headwater.refresh.lineage import Lineage
     from headwater.refresh.model import RefreshResult, VerifyResult
     from headwater.refresh.provenance import Provenance
+    from headwater.refresh.sink_status import SinkStatus
     from headwater.refresh.status import StreamStatus
     from headwater.settings import Settings
+    from headwater.sinks.model import Delivered
+    from headwater.sources.choosing import Columns, Where
+    from headwater.sources.model import Captured, Source
+    from headwater.sources.postgres import PostgresSources
     from headwater.spark.connector import LakeSpark
     from headwater.spark.sql.fetching import QueryResult
     from headwater.spark.table import LakeTable
@@ -81,6 +86,53 @@ class Headwater:
             return fetch(self._connector, text, limit)
         return self.stream_tables.run(statement).result(limit)
 
+    # -- PostgreSQL sources -------------------------------------------------------------------------
+
+    def add_postgres_source(
+        self,
+        dsn: str,
+        tables: Sequence[str],
+        *,
+        name: str | None = None,
+        schema: str | None = None,
+        columns: Columns = None,
+        where: Where = None,
+        capture: str = "auto",
+    ) -> Source:
+        """Mirror tables of a PostgreSQL database into the lake; returns when their first copies are there.
+
+        `columns` and `where` choose a part of a table; for several tables they are mappings by table.
+        `schema` is the lake's (default: the table's own, `public` being `main`). `capture` is `triggers`,
+        `replication` or `auto`. `dsn` may be `env:NAME`; a password in it is stored encrypted.
+
+        >>> hw.add_postgres_source("postgresql://me@db/shop", ["orders"])  # doctest: +SKIP
+        """
+        return self.postgres_sources.add(
+            dsn, tables, name=name, schema=schema, columns=columns, where=where, capture=capture
+        )
+
+    def sources(self) -> list[Source]:
+        """All PostgreSQL sources, with the state of their tables. Does not start Spark."""
+        return self.postgres_sources.all()
+
+    def capture(self, names: str | Sequence[str] | None = None) -> list[Captured]:
+        """Bring the mirrors of sources up to date, of all or of the named ones: a snapshot for each source.
+
+        A source that fails is one of the results, with the error, and does not stop the others.
+        """
+        return self.postgres_sources.capture(names)
+
+    def remove_source(self, name: str, *, drop_tables: bool = False) -> None:
+        """Remove a source and all that was installed in its database; the mirrored rows stay, unless told."""
+        self.postgres_sources.remove(name, drop_tables=drop_tables)
+
+    @cached_property
+    def postgres_sources(self) -> PostgresSources:
+        """What the calls above are made of, for programs that need more."""
+        from headwater.sources.postgres import PostgresSources
+
+        return PostgresSources(self.lake, lambda: self._connector)
+
     # -- stream tables ------------------------------------------------------------------------------
 
     def create_stream_table(
@@ -135,6 +187,31 @@ class Headwater:
     def drop_stream_table(self, name: str, *, if_exists: bool = False) -> bool:
         """Remove a stream table and all that is stored for it, as one snapshot; False if there is none."""
         return self.stream_tables.streams.drop(name, if_exists=if_exists)
+
+    def add_sink(self, name: str, sink: str, **options: Any) -> None:
+        """Publish a stream table to one more place, under a name of its own.
+
+        `options` are those of sinks: `sink` (its kind), `ducklake_sink_mode`, `postgres_sink_dsn`, …
+
+        >>> hw.add_sink("sales.revenue", "shop", sink="postgres", postgres_sink_dsn="…")  # doctest: +SKIP
+        """
+        given = {option: None if value is None else str(value) for option, value in options.items()}
+        self.stream_tables.add_sink(name, sink, given)
+
+    def drop_sink(self, name: str, sink: str, *, if_exists: bool = False) -> bool:
+        """No longer publish a stream table to a place that was added; False if there is none."""
+        return self.stream_tables.drop_sink(name, sink, if_exists=if_exists)
+
+    def sinks(self, name: str | None = None) -> list[SinkStatus]:
+        """Where stream tables are published, and how far each place is. Does not start Spark."""
+        return self.stream_tables.sinks(name)
+
+    def deliver(self, names: str | Sequence[str] | None = None, *, force: bool = False) -> list[Delivered]:
+        """Serve the sinks outside the lake that are behind; with `force` also those that failed just now.
+
+        Refreshes do so by themselves; this is for sinks that failed then.
+        """
+        return self.stream_tables.deliver(names, force=force)
 
     def refresh(self, names: str | Sequence[str] | None = None, *, full: bool = False) -> list[RefreshResult]:
         """Bring stream tables up to date, and all that they read, as one snapshot; all of them by default.
@@ -205,6 +282,8 @@ class Headwater:
         DuckDB sessions that were handed out are yours to close; until then the server keeps running. Spark
         is shared by the whole process, and stays.
         """
+        if "postgres_sources" in self.__dict__:
+            self.postgres_sources.close()
         self.lake.close()
         server, self._server = self._server, None
         if server is not None:
