@@ -1,4 +1,4 @@
-"""Stream tables with sinks: the lake's PostgreSQL, another lake, another database, and DuckDB as the judge."""
+"""Stream tables with sinks: another lake, another database, and DuckDB as the judge."""
 
 from __future__ import annotations
 
@@ -61,4 +61,4 @@ def secret_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
 
 
-__all__: Sequence[str] = ("con", "session", "spark", "world", "World")
+__all__: Sequence[str] = ("World", "con", "session", "spark", "world")

@@ -1,7 +1,8 @@
-"""The SQL statements of stream tables: CREATE, ALTER, DROP, REFRESH, SHOW and EXPLAIN STREAM TABLE.
+"""The SQL statements of stream tables: CREATE, ALTER, DROP, REFRESH, SHOW, EXPLAIN STREAM TABLE, SHOW SINKS.
 
 Statements are read as sqlglot's tokens, so that comments, quotes and escapes are those of Spark's SQL. What
-options mean is not known here: they are handed on with their places, so that an error can point at them.
+options mean is not known here: they are handed on with their places, so that an error can point at them. What
+errors show is the statement without the passwords that are in it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from headwater.algebra.building.places import error_at
 from headwater.errors import HeadwaterError, QueryError
 
 #: A statement without this word is none of ours, whatever else it is.
-_STREAM = re.compile(r"\bstream\b", re.IGNORECASE)
+_STREAM = re.compile(r"\b(stream|sinks)\b", re.IGNORECASE)
+#: What no error may show: values of options that hold addresses or keys, and passwords in any address.
+_SECRETS = (
+    re.compile(
+        r"(?:dsn|catalog|secret\w*|password)\b[`\"]?\s*=\s*(?P<quote>['\"])(?P<secret>.*?)(?:(?P=quote)|\Z)",
+        re.IGNORECASE | re.DOTALL,
+    ),
+    re.compile(r"://[^\s'\":/@]*:(?P<secret>[^\s'\"]*)@"),
+    re.compile(r"\bpassword\s*=\s*(?P<secret>[^\s'\"]+)", re.IGNORECASE),
+)
 #: Where a text that is never closed may begin.
 _OPENING = re.compile(r"['\"`]|/\*")
 _QUERY = ("SELECT", "WITH", "VALUES", "FROM", "(")
@@ -27,7 +37,7 @@ _CLAUSES = ("SCHEDULE", "REFRESH MODE", "WITH", "AS")
 #: Words that would be taken for a name where the name is forgotten.
 _NO_NAMES = ("AS", "SET", "WITH", "SELECT", "IF")
 _BACKTICKS = "Names with other than letters, digits and _ need `backticks`."
-_CHANGES = ("SET", "SUSPEND", "RESUME", "AS")
+_CHANGES = ("SET", "SUSPEND", "RESUME", "ADD SINK", "DROP SINK", "AS")
 
 
 @dataclass(frozen=True)
@@ -73,6 +83,34 @@ class AlterStream:
 
 
 @dataclass(frozen=True)
+class AddSink:
+    """ALTER STREAM TABLE name ADD SINK sink [WITH (…)]"""
+
+    text: str
+    name: tuple[str, ...]
+    sink: str
+    options: tuple[Given, ...] = ()
+
+
+@dataclass(frozen=True)
+class DropSink:
+    """ALTER STREAM TABLE name DROP SINK [IF EXISTS] sink"""
+
+    text: str
+    name: tuple[str, ...]
+    sink: str
+    if_exists: bool = False
+
+
+@dataclass(frozen=True)
+class ShowSinks:
+    """SHOW SINKS [FOR name]"""
+
+    text: str
+    name: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
 class DropStream:
     """DROP STREAM TABLE [IF EXISTS] name"""
 
@@ -106,7 +144,15 @@ class ExplainStream:
 
 
 StreamStatement: TypeAlias = (
-    CreateStream | AlterStream | DropStream | RefreshStream | ShowStreams | ExplainStream
+    CreateStream
+    | AlterStream
+    | AddSink
+    | DropSink
+    | DropStream
+    | RefreshStream
+    | ShowStreams
+    | ShowSinks
+    | ExplainStream
 )
 
 
@@ -126,12 +172,25 @@ def parse_stream_statement(text: str) -> StreamStatement | None:
         ours = words[3:] == ["STREAM"]
     else:
         ours = len(words) > 1 and words[0] in _STATEMENTS and words[1] == "STREAM"
-    if not ours:
+    if not ours and words[:2] != ["SHOW", "SINKS"]:
         return None
-    reader = _Reader(text, tokens)
+    reader = _Reader(without_secrets(text), tokens, source=text)
     if broken is not None:
         reader.fail_at(broken, len(text) - 1, "What begins here is never closed.")
     return _STATEMENTS[words[0]](reader)
+
+
+def without_secrets(text: str) -> str:
+    """A statement as it may be shown: passwords are as many stars, so that all places stay.
+
+    >>> without_secrets("SET (postgres_sink_dsn = 'host=a', x = 'postgresql://me:pw@host/db')")
+    "SET (postgres_sink_dsn = '******', x = 'postgresql://me:**@host/db')"
+    """
+    for pattern in _SECRETS:
+        for found in list(pattern.finditer(text)):
+            start, end = found.span("secret")
+            text = text[:start] + "*" * (end - start) + text[end:]
+    return text
 
 
 def parse_name(text: str) -> tuple[str, ...]:
@@ -174,9 +233,12 @@ def tokens_of(text: str) -> tuple[list[Token], int | None]:
 class _Reader:
     """Takes one token after the other."""
 
+    #: As errors show it.
     text: str
     tokens: list[Token]
     position: int = 0
+    #: As it is.
+    source: str = ""
     _given: dict[str, Given] = field(default_factory=dict)
 
     @property
@@ -239,6 +301,10 @@ class _Reader:
             self.fail("the end of the name", hint=_BACKTICKS)
         return tuple(parts)
 
+    def word(self) -> str:
+        """A name of one part."""
+        return self._part()
+
     def _part(self) -> str:
         token = self.next
         if token is None or not _names(self.text, token) or self.sees_any(_NO_NAMES):
@@ -297,7 +363,7 @@ class _Reader:
             self.position += 1
         last = self.tokens[self.position - 1]
         place = Place(first.start, last.end)
-        return self.text[place.start : place.end + 1], place
+        return self.source[place.start : place.end + 1], place
 
     def end(self) -> None:
         """Nothing may follow but a semicolon."""
@@ -356,10 +422,23 @@ def _create(reader: _Reader) -> CreateStream:
     return CreateStream(reader.text, name, query, place, reader.given(), or_replace, if_not_exists)
 
 
-def _alter(reader: _Reader) -> AlterStream:
+def _alter(reader: _Reader) -> AlterStream | AddSink | DropSink:
     reader.needs("ALTER", "STREAM", "TABLE")
     name = reader.name()
-    if reader.takes("AS"):
+    made: AlterStream | AddSink | DropSink
+    if reader.takes("ADD"):
+        reader.needs("SINK")
+        sink = reader.word()
+        if reader.takes("WITH"):
+            reader.options()
+        made = AddSink(reader.text, name, sink, reader.given())
+    elif reader.takes("DROP"):
+        reader.needs("SINK")
+        if_exists = reader.takes("IF")
+        if if_exists:
+            reader.needs("EXISTS")
+        made = DropSink(reader.text, name, reader.word(), if_exists)
+    elif reader.takes("AS"):
         query, place = reader.query()
         made = AlterStream(reader.text, name, query, place)
     elif reader.takes("SUSPEND"):
@@ -395,7 +474,13 @@ def _refresh(reader: _Reader) -> RefreshStream:
     return RefreshStream(reader.text, name, full)
 
 
-def _show(reader: _Reader) -> ShowStreams:
+def _show(reader: _Reader) -> ShowStreams | ShowSinks:
+    if reader.takes("SHOW", "SINKS"):
+        name = reader.name() if reader.takes("FOR") else None
+        if name is None and reader.next is not None and reader.next.token_type is not TokenType.SEMICOLON:
+            reader.fail("FOR", "the end")
+        reader.end()
+        return ShowSinks(reader.text, name)
     reader.needs("SHOW", "STREAM", "TABLES")
     reader.end()
     return ShowStreams(reader.text)

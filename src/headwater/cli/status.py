@@ -61,6 +61,11 @@ class StatusList:
             right=frozenset({6, 7, 8}),
         )
         for one in self.streams:
+            for sink in one.sinks:
+                if sink.failures:
+                    since = "" if sink.failing_since is None else f" since {moment(sink.failing_since)}"
+                    text = f" {sink.sink} failed {sink.failures} times{since}: {sink.last_error}"
+                    yield Line((("sink ", "fail"), (one.name, "bold"), (text, "")))
             if one.failures:
                 times = "once" if one.failures == 1 else f"{one.failures} times in a row"
                 yield Line(

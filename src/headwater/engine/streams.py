@@ -8,12 +8,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from headwater.algebra.statements import (
+    AddSink,
     AlterStream,
     CreateStream,
+    DropSink,
     DropStream,
     ExplainStream,
     Given,
     RefreshStream,
+    ShowSinks,
     ShowStreams,
     StreamStatement,
     moved_error,
@@ -22,9 +25,11 @@ from headwater.algebra.statements import (
 from headwater.errors import HeadwaterError, InvalidInputError, QueryError, StreamTableError
 from headwater.lake.catalog import table_name
 from headwater.lake.lake import Lake
+from headwater.lake.secrets import Secrets
 from headwater.refresh.functions import function_inputs, function_path
 from headwater.refresh.model import Action, Definition, Mode, RefreshResult, Status, VerifyResult
-from headwater.refresh.options import Settled, settle
+from headwater.refresh.options import Settled, settle, settle_sink
+from headwater.refresh.sink_status import SinkStatus, sink_statuses
 from headwater.refresh.status import StreamStatus, status_of
 from headwater.refresh.store import StreamStore
 from headwater.refresh.stream_file import stream_name
@@ -34,7 +39,9 @@ if TYPE_CHECKING:
 
     from headwater.refresh.lineage import Lineage
     from headwater.refresh.provenance import Provenance
+    from headwater.refresh.publishing import Publisher
     from headwater.refresh.streams import Streams
+    from headwater.sinks.model import Delivered
     from headwater.spark.connector import LakeSpark
     from headwater.spark.sql.fetching import QueryResult
 
@@ -61,6 +68,20 @@ _STATUS = (
     ("lag_seconds", "double"),
     ("failures", "int"),
     ("last_error", "string"),
+)
+_SINKS = (
+    ("stream_table", "string"),
+    ("sink", "string"),
+    ("kind", "string"),
+    ("mode", "string"),
+    ("target", "string"),
+    ("current", "boolean"),
+    ("snapshot_id", "bigint"),
+    ("refresh_id", "string"),
+    ("delivered_at", "timestamp"),
+    ("failures", "int"),
+    ("last_error", "string"),
+    ("failing_since", "timestamp"),
 )
 
 
@@ -96,6 +117,13 @@ class StreamTables:
     def store(self) -> StreamStore:
         """Definitions, history and provenance in the catalog."""
         return StreamStore(self._lake)
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        """What serves the sinks outside the lake."""
+        from headwater.refresh.publishing import Publisher
+
+        return Publisher(self._lake, self.store)
 
     @cached_property
     def streams(self) -> Streams:
@@ -164,8 +192,31 @@ class StreamTables:
                 mode=settled.mode,
                 schedule=settled.schedule if settled.schedule_given else UNCHANGED,
                 options=settled.options,
+                removed=settled.removed,
                 status=status,
             )
+
+    def add_sink(self, name: Any, sink: str, options: Mapping[str, str | None]) -> RefreshResult:
+        """Publish a stream table to one more place."""
+        from headwater.refresh.spark_errors import spark_errors
+
+        with spark_errors(name):
+            return self.streams.add_sink(name, sink, settle_sink(options))
+
+    def drop_sink(self, name: Any, sink: str, *, if_exists: bool) -> bool:
+        """No longer publish a stream table to a place that was added."""
+        return self.streams.drop_sink(name, sink, if_exists=if_exists)
+
+    def sinks(self, name: Any = None) -> list[SinkStatus]:
+        """How the sinks of one stream table, or of all, are."""
+        streams = self.store.all() if name is None else [self.streams.get(name)]
+        secrets = Secrets(self._lake)
+        return [status for stream in streams for status in sink_statuses(secrets, stream)]
+
+    def deliver(self, names: str | Sequence[str] | None, *, force: bool) -> list[Delivered]:
+        """Serve the sinks outside the lake that are behind."""
+        wanted = [names] if isinstance(names, str) else names
+        return self.publisher.deliver(wanted, force=force)
 
     def refresh(self, names: str | Sequence[str] | None, *, full: bool) -> list[RefreshResult]:
         """Bring stream tables up to date."""
@@ -210,6 +261,10 @@ class StreamTables:
         if isinstance(statement, ShowStreams):
             rows = [status.as_dict() for status in self.status()]
             return Answer(_STATUS, tuple(tuple(_plain(row[name]) for name, _ in _STATUS) for row in rows))
+        if isinstance(statement, ShowSinks):
+            found = self.sinks(None if statement.name is None else stream_name(statement.name))
+            rows = [status.as_dict() for status in found]
+            return Answer(_SINKS, tuple(tuple(_plain(row[name]) for name, _ in _SINKS) for row in rows))
         name = stream_name(statement.name)
         try:
             return self._run(statement, name)
@@ -234,6 +289,15 @@ class StreamTables:
             case AlterStream():
                 altered = self._altered(name, statement.query, _settled(statement), _status(statement.status))
                 return Answer() if altered is None else _refreshed(altered)
+            case AddSink():
+                for option in statement.options:
+                    _check(statement.text, option)
+                given = {option.name: option.value for option in statement.options}
+                self.add_sink(name, statement.sink, given)
+                return Answer()
+            case DropSink():
+                self.drop_sink(name, statement.sink, if_exists=statement.if_exists)
+                return Answer()
             case DropStream():
                 self.streams.drop(name, if_exists=statement.if_exists)
                 return Answer()

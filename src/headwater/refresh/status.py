@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from headwater.errors import SnapshotError
 from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
+from headwater.lake.secrets import Secrets
 from headwater.refresh.model import Mode, Status, StreamTable
+from headwater.refresh.sink_status import SinkStatus, sink_statuses
 from headwater.refresh.store import StreamStore
+from headwater.refresh.viewing import fresh_tags, headwater_tags
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,10 @@ class StreamStatus:
     lag_seconds: float
     failures: int
     last_error: str | None
+    #: Where it is published, and how far.
+    sinks: tuple[SinkStatus, ...] = ()
+    #: What its view says of it: query, source_table_ids, refreshed_at, data_snapshot_id, …
+    tags: Mapping[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """The status as plain data."""
@@ -68,4 +76,17 @@ def status_of(lake: Lake, store: StreamStore, stream: StreamTable, state: Catalo
         max(0.0, (datetime.now(UTC) - oldest).total_seconds()) if oldest else 0.0,
         stream.failures,
         stream.last_error,
+        tuple(sink_statuses(Secrets(lake), stream)),
+        _tags(stream, state),
     )
+
+
+def _tags(stream: StreamTable, state: CatalogState) -> dict[str, str]:
+    view = state.find_view(stream.name)
+    tags = {} if view is None else headwater_tags(view.tags)
+    if tags and stream.frontier is not None:
+        # A state is kept until the schema changes, and refreshes change these tags without that.
+        frontier = stream.frontier
+        tags |= headwater_tags(fresh_tags(frontier.moment, frontier.data_snapshot_id, ""))
+        tags.pop("refresh_id", None)
+    return tags
