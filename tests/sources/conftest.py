@@ -47,15 +47,19 @@ class World:
 
     def there(self, text: str) -> Counter[tuple[Any, ...]]:
         """Rows at the source."""
-        return Counter(self.pg.execute(text.encode()).fetchall())
+        return Counter(map(_hashable, self.pg.execute(text.encode()).fetchall()))
 
     def here(self, text: str) -> Counter[tuple[Any, ...]]:
         """Rows in the lake, as DuckDB reads them."""
-        return Counter(self.con.execute(text).fetchall())
+        return Counter(map(_hashable, self.con.execute(text).fetchall()))
 
     def check(self, table: str = "t", query: str | None = None) -> None:
         """The mirror is the source, row by row."""
         assert self.here(f"FROM {table}") == self.there(query or f"SELECT * FROM {table}")
+
+
+def _hashable(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(tuple(value) if isinstance(value, list) else value for value in row)
 
 
 @pytest.fixture
