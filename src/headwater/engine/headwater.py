@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from headwater.refresh.provenance import Provenance
     from headwater.refresh.sink_status import SinkStatus
     from headwater.refresh.status import StreamStatus
+    from headwater.refresh.tracing import Trace
     from headwater.settings import Settings
     from headwater.sinks.model import Delivered
     from headwater.sources.choosing import Columns, Where
@@ -243,6 +244,14 @@ class Headwater:
     def provenance(self, name: str | None = None, limit: int = 20) -> Sequence[Provenance]:
         """Which snapshots hold which refreshes, and what they read, newest first. Does not start Spark."""
         return self.stream_tables.provenance(name, limit)
+
+    def trace(self, name: str, snapshot: int | None = None) -> Trace:
+        """What a stream table's result at a snapshot (now, by default) was made of.
+
+        From the refresh and its delta to the snapshots of its sources and, for mirrored tables, to the
+        transactions of PostgreSQL. `print` shows it. Does not start Spark.
+        """
+        return self.stream_tables.trace(name, snapshot)
 
     def lineage(self, name: str, column: str | None = None) -> Lineage:
         """The columns of tables from which the columns of a stream table are computed. Does not start Spark.

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headwater.refresh.provenance import Provenance
     from headwater.refresh.publishing import Publisher
     from headwater.refresh.streams import Streams
+    from headwater.refresh.tracing import Trace
     from headwater.sinks.model import Delivered
     from headwater.spark.connector import LakeSpark
     from headwater.spark.sql.fetching import QueryResult
@@ -243,6 +244,12 @@ class StreamTables:
         self._must_exist(name if not found else None)
         return found
 
+    def trace(self, name: str, snapshot: int | None) -> Trace:
+        """What a result was made of."""
+        from headwater.refresh.tracing import trace
+
+        return trace(self._lake, self.store, self.streams.get(name), snapshot)
+
     def _must_exist(self, name: str | None) -> None:
         """What has no history is perhaps not there at all."""
         if name is not None and self.store.get(table_name(name)) is None:
@@ -251,8 +258,11 @@ class StreamTables:
     def lineage(self, name: str, column: str | None) -> Lineage:
         """Where columns come from."""
         from headwater.refresh.lineage import lineage
+        from headwater.refresh.lineage_edges import edges_outside
 
-        return lineage(self.streams.get(name), self.store.all(), self._lake.state(), column)
+        streams = self.store.all()
+        beyond = edges_outside(self._lake, streams)
+        return lineage(self.streams.get(name), streams, self._lake.state(), column, beyond)
 
     # -- statements ---------------------------------------------------------------------------------
 

@@ -50,6 +50,8 @@ class Lineage:
     columns: tuple[ColumnLineage, ...]
     #: (read, reader): tables and stream tables, from the beginning to this one.
     tables: tuple[tuple[str, str], ...]
+    #: (from, to): what mirrored tables come from, and the sinks and outboxes that results go to.
+    outside: tuple[tuple[str, str], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """The lineage as plain data."""
@@ -58,6 +60,7 @@ class Lineage:
             "column": self.column,
             "columns": [column.as_dict() for column in self.columns],
             "tables": [{"read": read, "reader": reader} for read, reader in self.tables],
+            "outside": [{"from": start, "to": end} for start, end in self.outside],
             "mermaid": self.mermaid(),
         }
 
@@ -73,11 +76,13 @@ class Lineage:
             yield f"{column.column} ← {shown}" + (f"  (through {', '.join(through)})" if through else "")
             if self.column is not None and column.deciding:
                 yield f"  decided by {', '.join('.'.join(origin) for origin in column.deciding)}"
+        for start, end in self.outside if self.column is None else ():
+            yield f"{start} → {end}"
 
     def mermaid(self) -> str:
         """A graph in Mermaid's language: of columns if one was asked for, otherwise of tables."""
         if self.column is None:
-            edges = list(self.tables)
+            edges = _in_order(self.tables, self.outside)
         else:
             edges = [
                 (".".join(origin), f"{column.table}.{column.column}")
@@ -102,10 +107,24 @@ def _escaped(text: str) -> str:
     return text
 
 
+def _in_order(tables: Sequence[tuple[str, str]], outside: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Sources first, sinks last."""
+    readers = {reader for _, reader in tables}
+    before = [edge for edge in outside if edge[0] not in readers]
+    return [*before, *tables, *(edge for edge in outside if edge not in before)]
+
+
 def lineage(
-    stream: StreamTable, streams: Sequence[StreamTable], state: CatalogState, column: str | None = None
+    stream: StreamTable,
+    streams: Sequence[StreamTable],
+    state: CatalogState,
+    column: str | None = None,
+    outside: Sequence[tuple[str, str]] = (),
 ) -> Lineage:
-    """Follow the columns of a stream table, or one of them, back to the tables of the lake."""
+    """Follow the columns of a stream table, or one of them, back to the tables of the lake.
+
+    `outside` are edges of the whole lake that lead there, and on from its stream tables.
+    """
     finder = _Finder(state, streams)
     names = [name for name, _ in stream.columns]
     if column is not None:
@@ -121,7 +140,10 @@ def lineage(
         one = finder.column(table, name)
         found[one.table, one.column] = one
         waiting += [(finder.by_name[o.table], o.column) for o in one.direct if o.table in finder.by_name]
-    return Lineage(str(stream.name), column and names[0], tuple(found.values()), tuple(finder.edges(stream)))
+    tables = tuple(finder.edges(stream))
+    met = {str(stream.name), *(name for edge in tables for name in edge)}
+    near = tuple(edge for edge in outside if edge[1] in met or edge[0] in met)
+    return Lineage(str(stream.name), column and names[0], tuple(found.values()), tables, near)
 
 
 def _no_column(stream: StreamTable, column: str) -> NotFoundError:
