@@ -206,3 +206,16 @@ class SinkError(StreamTableError):
     """A place that a stream table is published to does not take its result."""
 
     code = "sink"
+
+
+class OutboxError(HeadwaterError):
+    """An outbox cannot be attached, or its changes can no longer be told."""
+
+    code = "outbox"
+
+
+class DeliveryError(OutboxError):
+    """The consumer of an outbox did not take a batch; it is sent again."""
+
+    code = "delivery"
+    retryable = True

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import DataFrame, SparkSession
 
+    from headwater.engine.outbox import Outboxes
     from headwater.engine.streams import StreamTables
     from headwater.lake.embedded import EmbeddedServer
     from headwater.refresh.explaining import Explanation
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from headwater.refresh.tracing import Trace
     from headwater.settings import Settings
     from headwater.sinks.model import Delivered
+    from headwater.sinks.outbox import Outbox, RelayResult
     from headwater.sources.choosing import Columns, Where
     from headwater.sources.model import Captured, Source
     from headwater.sources.postgres import PostgresSources
@@ -260,6 +262,55 @@ class Headwater:
         """
         return self.stream_tables.lineage(name, column)
 
+    # -- outboxes -----------------------------------------------------------------------------------
+
+    def attach_outbox(
+        self,
+        stream_table: str,
+        name: str,
+        to: str,
+        *,
+        start: str | int = "now",
+        headers: Mapping[str, str] | None = None,
+        batch: int = 500,
+        timeout: float = 10.0,
+    ) -> Outbox:
+        """Let the changes of a stream table's result be delivered to a consumer, in order, at least once.
+
+        `to` is `table:schema.name` (of this lake: exactly once), `https://…` (batches are posted as JSON) or
+        `stdout`. `start` is `now`, `beginning`, or the snapshot after which to begin. Values of `headers` are
+        kept encrypted; `env:NAME` takes one from the environment each time.
+
+        >>> hw.attach_outbox("sales.revenue", "audit", to="table:audit.revenue")  # doctest: +SKIP
+        """
+        return self.outbox_relays.attach(
+            stream_table, name, to, start=start, headers=headers, batch=batch, timeout=timeout
+        )
+
+    def detach_outbox(self, name: str) -> None:
+        """Remove an outbox; what it delivered stays."""
+        self.outbox_relays.detach(name)
+
+    def outboxes(self) -> list[Outbox]:
+        """All outboxes, with how far they have come. Does not start Spark."""
+        return self.outbox_relays.all()
+
+    def relay(
+        self, names: str | Sequence[str] | None = None, *, limit: int | None = None
+    ) -> list[RelayResult]:
+        """Deliver what is pending in some outboxes, or in all; `headwater run` does it by itself.
+
+        What could not be delivered is part of the result, with the error, and is sent again next time.
+        """
+        return self.outbox_relays.relay([names] if isinstance(names, str) else names, limit=limit)
+
+    @cached_property
+    def outbox_relays(self) -> Outboxes:
+        """What the calls above are made of, for programs that need more."""
+        from headwater.engine.outbox import Outboxes
+
+        return Outboxes(self.lake, self.stream_tables.store)
+
     @cached_property
     def stream_tables(self) -> StreamTables:
         """What the calls above are made of, for programs that need more."""
@@ -293,6 +344,8 @@ class Headwater:
         """
         if "postgres_sources" in self.__dict__:
             self.postgres_sources.close()
+        if "outbox_relays" in self.__dict__:
+            self.outbox_relays.close()
         self.lake.close()
         server, self._server = self._server, None
         if server is not None:

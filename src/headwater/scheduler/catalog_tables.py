@@ -16,7 +16,8 @@ VERSIONS: Sequence[Sequence[str]] = (
         """CREATE TABLE headwater.service (
             lake_id uuid NOT NULL, id uuid NOT NULL, started_at timestamptz NOT NULL DEFAULT now(),
             beat timestamptz NOT NULL, expires_at timestamptz NOT NULL, working_on text NOT NULL DEFAULT '',
-            limited_to text[], standing boolean NOT NULL, version text NOT NULL, PRIMARY KEY (lake_id, id))""",
+            limited_to text[], standing boolean NOT NULL, version text NOT NULL,
+            PRIMARY KEY (lake_id, id))""",
     ),
 )
 

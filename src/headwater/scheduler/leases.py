@@ -94,6 +94,8 @@ class Leases:
     changed: Callable[[], None] = lambda: None
     id: str = field(default_factory=lambda: str(uuid4()))
     clock: Callable[[], float] = time.monotonic
+    #: Whether leases are only renewed as long as `still_there` is called.
+    attended: bool = True
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
@@ -178,7 +180,7 @@ class Leases:
         while not self._stopped:
             self._wake.wait(min(1.0, self.seconds / 5))
             self._wake.clear()
-            if self._stopped or self.clock() - self._alive_at > self.seconds:
+            if self._stopped or (self.attended and self.clock() - self._alive_at > self.seconds):
                 continue
             try:
                 self.round()
