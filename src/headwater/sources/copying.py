@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 #: Text that is taken from PostgreSQL before it becomes a record batch.
 _BYTES_AT_ONCE = 8 << 20
-#: Blocks of a table that one task reads: 64 MB of PostgreSQL's files.
-_BLOCKS_OF_A_TASK = 8192
+#: Blocks of 8 kB that one task reads.
+_LEAST_BLOCKS, _MOST_BLOCKS = 64, 8192
 _PARSE = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
 
 
@@ -111,30 +111,35 @@ def _value(table: SourceTable, column: SourceColumn) -> sql.Composable:
     return sql.SQL("nullif(btrim(to_json({})::text, E' \\n\\r\\t'), 'null')").format(value)
 
 
-def pieces(connection: Connection, table: SourceTable, described: Described, size: int) -> list[Piece]:
-    """A table cut into pieces of `size` blocks; those of a partitioned one are cut each."""
-    found = connection.execute(
-        "SELECT n.nspname::text, c.relname::text, "
-        "pg_relation_size(c.oid) / current_setting('block_size')::int "
-        "FROM pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid "
-        "JOIN pg_namespace n ON n.oid = c.relnamespace WHERE p.isleaf"
+def pieces(connection: Connection, described: Described, tasks: int | None = None) -> list[Piece]:
+    """A table cut into pieces, two for each of so many tasks if it is large enough; else by partitions."""
+    leaves = (
+        "pg_partition_tree(%s) p JOIN pg_class c ON c.oid = p.relid AND p.isleaf"
         if described.partitioned
-        else "SELECT n.nspname::text, c.relname::text, "
-        "pg_relation_size(c.oid) / current_setting('block_size')::int "
-        "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = %s",
+        else "pg_class c"
+    )
+    found = connection.execute(
+        (
+            "SELECT n.nspname::text, c.relname::text, "
+            "(pg_relation_size(c.oid) / current_setting('block_size')::int)::int "
+            f"FROM {leaves} JOIN pg_namespace n ON n.oid = c.relnamespace"
+            + ("" if described.partitioned else " WHERE c.oid = %s")
+        ).encode(),
         (described.layout.oid,),
     ).fetchall()
+    total = sum(blocks for _, _, blocks in found)
+    size = total + 1 if tasks is None else min(_MOST_BLOCKS, max(_LEAST_BLOCKS, total // (2 * tasks)))
     cut = []
     for schema, name, blocks in found:
         starts = list(range(0, max(1, blocks), size))
-        ends = [*starts[1:], None]
-        cut += [Piece(schema, name, *ends_at) for ends_at in zip(starts, ends, strict=True)]
+        # Rows of the last block's end and after it belong to the last piece.
+        cut += [Piece(schema, name, *ends) for ends in zip(starts, [*starts[1:], None], strict=True)]
     return cut
 
 
 def read_all(connection: Connection, table: SourceTable, described: Described) -> Iterator[pa.RecordBatch]:
     """All rows, one after the other."""
-    for piece in pieces(connection, table, described, 1 << 31):
+    for piece in pieces(connection, described):
         yield from read_piece(connection, piece, table, described.layout.columns)
 
 
@@ -164,10 +169,7 @@ def stage_with_spark(
 ) -> list[StagedFile]:
     """Have Spark's tasks read a table in parallel at an exported moment, and store it in files."""
     tasks = max(1, spark.spark.sparkContext.defaultParallelism)
-    whole = pieces(opened.connection, table, described, _BLOCKS_OF_A_TASK)
-    if len(whole) < 2 * tasks:
-        blocks = sum(1 for _ in whole) * _BLOCKS_OF_A_TASK
-        whole = pieces(opened.connection, table, described, max(64, blocks // (2 * tasks) // len(whole)))
+    whole = pieces(opened.connection, described, tasks)
     context = pickle.dumps(
         (opened.dsn, opened.exported, table, described.layout.columns, target, stager, whole)
     )
