@@ -67,6 +67,11 @@ class Outboxes:
             )
         return found
 
+    def followed(self) -> list[tuple[Outbox, int]]:
+        """All outboxes whose stream table is there, with the id of the table that holds its result."""
+        tables = {stream.id: stream.storage.table_id for stream in self._streams.all()}
+        return [(each, tables[each.stream_id]) for each in self.all() if each.stream_id in tables]
+
     # -- attaching ----------------------------------------------------------------------------------
 
     def attach(

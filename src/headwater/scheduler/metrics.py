@@ -45,7 +45,7 @@ class Metrics:
         self._captured = Counter("headwater_capture_rows", "Changed rows captured.", ["source"], registry=of)
         self._capture_lag = Gauge(
             "headwater_capture_lag_seconds",
-            "From the source's commit to the lake's, of the last capture.",
+            "From the source's commit to the lake's in the last capture, at most.",
             ["source"],
             registry=of,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from headwater.scheduler.changes import TableChanges
@@ -18,8 +19,11 @@ class SourcePart:
 
     kind: Kind = "source"
 
-    def __init__(self, port: SourcesPort):
+    def __init__(self, port: SourcesPort, clock: Callable[[], float] = time.monotonic):
         self._port = port
+        self._clock = clock
+        #: Up to when everything of a source is known to be in the lake.
+        self._complete: dict[str, float] = {}
 
     def items(self) -> Sequence[Item]:
         """The sources that are followed."""
@@ -30,12 +34,22 @@ class SourcePart:
 
     def due(self, item: Item, now: datetime) -> Task | None:
         """Ask the source, and capture what is there."""
-        name = item.id
+        return Task(item, lambda: self._run(item.id))
 
-        def run() -> Sequence[Report]:
-            return self._port.capture(name) if self._port.pending(name) else ()
-
-        return Task(item, run)
+    def _run(self, name: str) -> Sequence[Report]:
+        asked = self._clock()
+        reports: Sequence[Report] = ()
+        if self._port.pending(name):
+            since = self._complete.get(name, asked)
+            reports = [
+                replace(report, fields={**report.fields, "lag_seconds": round(self._clock() - since, 3)})
+                if report.ok
+                else report
+                for report in self._port.capture(name)
+            ]
+        if all(report.ok for report in reports):
+            self._complete[name] = asked
+        return reports
 
     def late(self, item: Item, now: datetime) -> Mapping[str, float]:
         """Told by the source's own lag."""
