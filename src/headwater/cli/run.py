@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.options import common_options, current
-from headwater.cli.output import Block, Grid, Line
+from headwater.cli.output import Block, Grid, Line, open_output
 from headwater.cli.refreshes import error_lines, opened
 
 if TYPE_CHECKING:
@@ -93,17 +93,19 @@ def command(
         )
         with logging_to(sys.stderr, settings.log_format, debug=current().debug):
             service = Service(hw, settings, only=only, once=once)
-            with _stopped_by_signals(service):
+            with stopped_by_signals(service):
                 _greet(service)
                 ran = Ran(service.run(seconds), once)
-    if ran.summary.abandoned:
-        # Threads that are still busy would keep the process: all of it is given back, and nothing commits.
-        from headwater.cli.output import open_output
+    leave_if_abandoned(ran)
+    return ran
 
+
+def leave_if_abandoned(ran: Ran) -> None:
+    """End the process if threads of it are still busy: they would keep it, and nothing of theirs commits."""
+    if ran.summary.abandoned:
         open_output(current().output).show(ran)
         sys.stdout.flush()
         os._exit(ran.exit_code)
-    return ran
 
 
 def _seconds(text: str) -> int:
@@ -137,7 +139,8 @@ def _greet(service: Service) -> None:
 
 
 @contextmanager
-def _stopped_by_signals(service: Service) -> Iterator[None]:
+def stopped_by_signals(service: Service) -> Iterator[None]:
+    """The first signal ends the service cleanly, the second one at once."""
     asked = False
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -86,7 +86,9 @@ class Outboxes:
         timeout: float = 10.0,
     ) -> Outbox:
         """Attach an outbox to a stream table."""
-        target = parse_target(to)
+        target = parse_target(self._secrets.get(to))
+        if to.startswith(FROM_ENVIRONMENT) and target.kind is TargetKind.WEBHOOK:
+            target = replace(target, place=to)
         if headers and target.kind is not TargetKind.WEBHOOK:
             raise InvalidInputError("Only webhooks have headers.", hint="Leave them out.")
         checked = check_headers(headers or {})

@@ -19,7 +19,7 @@ from headwater.scheduler.parts import OutboxPart, SinkPart, SourcePart
 from headwater.scheduler.state import RunSummary, ServiceState
 from headwater.scheduler.stream_part import StreamPart
 from headwater.scheduler.timetable import time_zone
-from headwater.scheduler.work import Item, Part, Report
+from headwater.scheduler.work import KINDS, Item, Part, Report
 
 if TYPE_CHECKING:
     from headwater.engine.headwater import Headwater
@@ -43,6 +43,7 @@ class Service:
         *,
         only: Collection[str] = (),
         once: bool = False,
+        kinds: Collection[str] = KINDS,
         observer: Callable[[Report], None] | None = None,
     ):
         given = settings or hw.settings.service
@@ -56,7 +57,7 @@ class Service:
         backoff = Backoff(1.0, given.retry_seconds)
         wanted = frozenset(only) or None
         leases = Leases(self._db, given.lease_seconds, wanted, standing=not once)
-        self.parts: list[Part] = [
+        parts: list[Part] = [
             SourcePart(self._capturing),
             StreamPart(
                 hw.stream_tables.store,
@@ -69,6 +70,7 @@ class Service:
             SinkPart(Publishing(hw)),
             OutboxPart(Relaying(hw.outbox_relays), changes, leases.holds),
         ]
+        self.parts = [part for part in parts if part.kind in kinds]
         _check_names(wanted, self.parts)
         observers = [self._metrics.observe, log_report, *([observer] if observer is not None else ())]
         self._loop = Loop(
@@ -89,7 +91,7 @@ class Service:
         self.id = leases.id
         """What the process is called in `headwater.service`."""
         self._health: HealthServer | None = None
-        if not once:
+        if not once and "streams" in kinds:
             self._health = HealthServer(
                 given.host,
                 given.port,
