@@ -25,6 +25,7 @@ COMMANDS = {
     "tables": "List tables and views, with rows, files and sizes.",
     "snapshots": "List snapshots, newest first.",
     "sql": "Run one statement of Spark's SQL on the lake.",
+    "source": "Mirror tables of PostgreSQL databases into the lake.",
     "plan": "Show what `apply` would do with a folder of stream tables.",
     "apply": "Make the lake's stream tables what a folder says.",
     "refresh": "Bring stream tables up to date, all of them or the named ones.",
