@@ -44,7 +44,7 @@ class Presenting:
         home = HomeSinks(self.connector, tx, stream, storage, refresh_id, datetime.now(UTC))
         published = home.prepare(inputs)
         self._compress(tx, stream, published)
-        known = {_place(sink) for sink in before}
+        known = [_place(sink) for sink in before]
         sinks = {sink.name: sink for sink in home_sinks(stream)}
         states = [
             home.write(sinks[one.sink], one, None, everything)
