@@ -266,6 +266,7 @@ class Loop:
             self._failures.failed(lease, datetime.now(UTC), broken[0].message or "failed")
         else:
             self._failures.succeeded(lease)
+            self._summary.failed.pop(str(item), None)
         if error is None:
             task.done(reports)
         return len(reports)
