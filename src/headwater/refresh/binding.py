@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
@@ -16,7 +17,7 @@ from headwater.algebra.render import render
 from headwater.algebra.stages import Types
 from headwater.refresh.sources import Source
 from headwater.spark.connector import LakeSpark
-from headwater.spark.sql.catalyst import Catalyst, parts_of
+from headwater.spark.sql.catalyst import Catalyst
 from headwater.spark.types import spark_field
 
 
@@ -24,14 +25,22 @@ from headwater.spark.types import spark_field
 class Statement:
     """A relation as SQL, and what it reads by the names it reads it by: each scan has its own."""
 
-    text: str
     relation: Relation
     leaves: Mapping[str, Scan]
+    moments: Mapping[str, str]
+    #: Whether small sides of joins are to be sent to every worker.
+    hints: bool = False
+    #: The statement as Spark's parser reads it, with and without hints.
+    _parsed: dict[bool, Any] = field(default_factory=dict, compare=False)
 
     @cached_property
     def links(self) -> Mapping[str, tuple[Link, ...]]:
         """What tells which rows of its scans matter."""
         return links(self.relation)
+
+    def text(self, *, hints: bool) -> str:
+        """The SQL."""
+        return render(self.relation, names=lambda scan: scan.source, moments=self.moments, hints=hints)
 
     def over(
         self,
@@ -39,24 +48,23 @@ class Statement:
         frame_of: Callable[[Scan], DataFrame],
         given: Mapping[str, DataFrame] | None = None,
     ) -> DataFrame:
-        """The statement's rows; `given` are the rows of some scans, by the names of their leaves."""
+        """The statement's rows; `given` are the few rows of some scans, by the names of their leaves."""
         known = given or {}
         frames = {
             name: known[name] if name in known else frame_of(scan) for name, scan in self.leaves.items()
         }
         catalyst = Catalyst(session)
-        plan = session.jvm.without_named_queries(catalyst.parse(self.text))
-        nodes = [(node, parts_of(node)[0]) for node in session.jvm.unknown_relations(plan)]
-        found = [(node, frames[name]) for node, name in nodes if name in frames]
-        plans = [frame._jdf.queryExecution().analyzed() for _, frame in found]
-        return catalyst.frame(session.jvm.replaced(plan, [node for node, _ in found], plans))
+        # Where everything is few rows, one task does it all, and nothing need be sent anywhere.
+        hints = self.hints and len(known) < len(self.leaves)
+        if hints not in self._parsed:
+            self._parsed[hints] = session.jvm.without_named_queries(catalyst.parse(self.text(hints=hints)))
+        return catalyst.frame(session.jvm.over(self._parsed[hints], frames))
 
 
 def statement(relation: Relation, *, moments: Mapping[str, str], hints: bool = False) -> Statement:
     """A relation as a statement over names of its own."""
     named, leaves = numbered(relation)
-    text = render(named, names=lambda scan: scan.source, moments=moments, hints=hints)
-    return Statement(text, named, leaves)
+    return Statement(named, leaves, dict(moments), hints)
 
 
 def bound(

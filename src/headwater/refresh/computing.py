@@ -30,21 +30,34 @@ from headwater.spark.literals import name_sql
 SMALL = 200_000
 #: What makes small queries quick: no plan is changed while it runs, no more tasks than there are workers.
 _QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": None}
+#: Where all rows are here: one task, in which nothing is exchanged, and no code that is compiled first.
+_ALONE = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 @contextmanager
-def quick(session: LakeSpark) -> Iterator[None]:
-    """Run Spark's queries as suits a few rows."""
+def quick(session: LakeSpark, *, alone: bool = False) -> Iterator[None]:
+    """Run Spark's queries as suits a few rows; `alone`, if there are no others than those."""
     conf = session.spark.conf
     workers = str(max(1, session.spark.sparkContext.defaultParallelism))
-    before = {name: conf.get(name) for name in _QUICK}
+    wanted = _ALONE if alone else _QUICK
+    before = {name: conf.get(name, None) for name in wanted}
     try:
-        for name, value in _QUICK.items():
+        for name, value in wanted.items():
             conf.set(name, value or workers)
         yield
     finally:
         for name, old in before.items():
-            conf.set(name, old or "")
+            if old is None:
+                conf.unset(name)
+            else:
+                conf.set(name, old)
 
 
 @dataclass(frozen=True)
@@ -144,7 +157,8 @@ class Computation:
         local = self._narrowed(prepared.statement, {}) if small else {}
         if _nothing_follows(prepared.statement, local):
             return StageReport(stage.source, stage.strategy, time.monotonic() - began)
-        with quick(self.wave.session) if small else nullcontext():
+        alone = len(local) == len(prepared.statement.leaves)
+        with quick(self.wave.session, alone=alone) if small else nullcontext():
             frame = self._over(prepared.statement, local)
             stored = storing.store(
                 prepared.shape,

@@ -24,7 +24,7 @@ from headwater.lake.reading.change_reader import read_changes
 from headwater.spark.changes import FOR_THE_DRIVER, changes
 from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
-from headwater.spark.types import in_pieces, spark_schema, to_spark
+from headwater.spark.types import spark_schema, to_spark
 
 _CAME = ("insert", "update_postimage")
 
@@ -59,7 +59,7 @@ class Delta:
     def data(self, session: LakeSpark) -> DataFrame:
         """The rows as a DataFrame."""
         if self.frame is None and self.rows is not None:
-            self.frame = session.spark.createDataFrame(in_pieces(self.rows), self.schema)
+            self.frame = session.jvm.local(session.spark, self.rows, self.schema)
         if self.frame is None:
             raise ValueError("a delta has rows here or in Spark")
         return self.frame

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
 from headwater.spark.connector import LakeSpark
-from headwater.spark.types import in_pieces
 
 
 @dataclass
@@ -26,7 +25,7 @@ class Found:
     def data(self, session: LakeSpark) -> DataFrame:
         """The rows as a DataFrame."""
         if self._frame is None:
-            self._frame = session.spark.createDataFrame(in_pieces(self.rows), self.schema)
+            self._frame = session.jvm.local(session.spark, self.rows, self.schema)
         return self._frame
 
 

@@ -6,6 +6,7 @@ import java.util.IdentityHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.analysis.CTESubstitution$;
 import org.apache.spark.sql.catalyst.analysis.RelationChanges;
 import org.apache.spark.sql.catalyst.analysis.RelationTimeTravel;
@@ -28,6 +29,7 @@ import org.apache.spark.sql.catalyst.plans.logical.Filter;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.logical.Project;
 import org.apache.spark.sql.catalyst.plans.logical.SubqueryAlias;
+import org.apache.spark.sql.execution.arrow.ArrowConverters$;
 import org.apache.spark.sql.types.*;
 import scala.runtime.AbstractPartialFunction;
 
@@ -85,6 +87,30 @@ public class Plans {
                 return found == null ? other.apply(node) : found;
             }
         });
+    }
+
+    /** The plan with the relations of certain names replaced by the plans of these, which are analysed already. */
+    public static LogicalPlan over(LogicalPlan plan, final Map frames) {
+        return (LogicalPlan) plan.transformDownWithSubqueries(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object node) { return node instanceof UnresolvedRelation; }
+            public Object applyOrElse(Object node, scala.Function1 other) {
+                if (!(node instanceof UnresolvedRelation)) return other.apply(node);
+                Object found = frames.get(((UnresolvedRelation) node).multipartIdentifier().head());
+                if (found == null) return other.apply(node);
+                return ((org.apache.spark.sql.classic.Dataset) found).queryExecution().analyzed();
+            }
+        });
+    }
+
+    /** Rows of one Arrow batch (none, if it has no bytes), held by the plan itself. */
+    public static Object local(SparkSession spark, byte[] batch, String schema) {
+        List batches = new ArrayList();
+        if (batch.length > 0) batches.add(batch);
+        return ArrowConverters$.MODULE$.toDataFrame(
+            scala.jdk.javaapi.CollectionConverters.asScala(batches.iterator()),
+            (StructType) DataType.fromJson(schema),
+            (org.apache.spark.sql.classic.SparkSession) spark,
+            "UTC", false, false);
     }
 
     /** The parts of a condition that ask no other table, or null where there are none. */

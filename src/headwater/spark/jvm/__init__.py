@@ -8,15 +8,17 @@ compile its own generated code, compiles them when they are first needed. They r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
 from typing import Any
 
+import pyarrow as pa
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import UnknownException, convert_exception
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from headwater.errors import UnsupportedError
@@ -91,6 +93,22 @@ class Jvm:
     def replaced(self, plan: Any, nodes: Sequence[Any], replacements: Sequence[Any]) -> Any:
         """The plan with some of its relations replaced."""
         return self._call("Plans", "replaced", plan, self.list_of(nodes), self.list_of(replacements))
+
+    def over(self, plan: Any, frames: Mapping[str, DataFrame]) -> Any:
+        """The plan with the relations of certain names replaced by the rows of DataFrames."""
+        known = self._jvm.java.util.HashMap()
+        for name, frame in frames.items():
+            known.put(name, frame._jdf)
+        return self._call("Plans", "over", plan, known)
+
+    def local(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+        """A few rows as a DataFrame that holds them itself.
+
+        (`createDataFrame` has a server of sockets between: several times as long for a handful of rows.)
+        """
+        alike = rows.cast(to_arrow_schema(schema, timezone="UTC")).combine_chunks().to_batches()
+        batch = bytearray(alike[0].serialize().to_pybytes() if alike and rows.num_rows else b"")
+        return DataFrame(self._call("Plans", "local", spark._jsparkSession, batch, schema.json()), spark)
 
     def without_subqueries(self, condition: Any) -> Any | None:
         """The parts of a condition that ask no other table; None where there are none."""
