@@ -99,6 +99,8 @@ class Leases:
 
     def __post_init__(self) -> None:
         self._lock = threading.Lock()
+        # What a round finds replaces what is held, so that one must end before the next begins.
+        self._one_round = threading.Lock()
         self._held: dict[str, _Held] = {}
         self._wanted: frozenset[str] = frozenset()
         self._given_back: set[str] = set()
@@ -189,6 +191,10 @@ class Leases:
 
     def round(self) -> None:
         """Beat, renew, give back, take: one short transaction."""
+        with self._one_round:
+            self._round()
+
+    def _round(self) -> None:
         with self._lock:
             mine = {name: held.token for name, held in self._held.items()}
             back, self._given_back = self._given_back, set()
