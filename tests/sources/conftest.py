@@ -31,6 +31,7 @@ class World:
         self.pg = psycopg.connect(source_dsn, autocommit=True)
         self.con = con
         self.sources = PostgresSources(lake, no_spark)
+        self.method = "triggers"
 
     def run(self, *statements: str) -> None:
         """Statements at the source, each a transaction."""
@@ -38,7 +39,8 @@ class World:
             self.pg.execute(text.encode())
 
     def add(self, *tables: str, **options: Any) -> Source:
-        return self.sources.add(self.dsn, list(tables), name="shop", **options)
+        given = {"capture": self.method, **options}
+        return self.sources.add(self.dsn, list(tables), name="shop", **given)
 
     def capture(self) -> Captured:
         (result,) = self.sources.capture("shop")

@@ -107,7 +107,7 @@ def test_two_captures_at_once_never_apply_twice(world: World, monkeypatch: pytes
 def test_what_fails_in_one_source_is_a_result_and_others_go_on(world: World) -> None:
     world.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
     world.add("t")
-    world.sources.add(world.dsn, ["u"], name="other")
+    world.sources.add(world.dsn, ["u"], name="other", capture="triggers")
     world.run("INSERT INTO t VALUES (1)", "INSERT INTO u VALUES (1)", "DROP SCHEMA headwater_capture CASCADE")
     results = {result.source: result for result in world.sources.capture()}
     assert results["shop"].error is not None

@@ -9,24 +9,23 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import uuid4
 
 from headwater._version import __version__
 from headwater.errors import ConflictError, HeadwaterError
 from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
-from headwater.sources import triggers
 from headwater.sources.altering import Action, Verdict, judge, reshape
-from headwater.sources.connecting import SourceDatabase
+from headwater.sources.batches import Batch
+from headwater.sources.connecting import Moment, SourceDatabase
 from headwater.sources.describing import Described, describe
 from headwater.sources.first_copy import Copy, stopped
 from headwater.sources.mirroring import apply
 from headwater.sources.model import Captured, Counts, Source, SourceTable, TableStatus
 from headwater.sources.store import CaptureRecord, SourceStore
-from headwater.sources.triggers import Batch, Names
 
 if TYPE_CHECKING:
     from headwater.spark.connector import LakeSpark
@@ -66,13 +65,45 @@ class Progress:
         )
 
 
+class Method(Protocol):
+    """A way of capturing changes."""
+
+    def trigger_names(self, source: Source) -> tuple[str, ...]:
+        """Triggers without which changes are missed."""
+
+    def install(self, db: SourceDatabase, source: Source, tables: Mapping[int, Described]) -> None:
+        """Install what captures these tables; what is there already is brought up to date."""
+
+    def copied_at(self, moment: Moment) -> str:
+        """The position of what was copied at a moment."""
+
+    def read(
+        self,
+        db: SourceDatabase,
+        source: Source,
+        tables: Sequence[SourceTable],
+        problems: dict[int, HeadwaterError],
+    ) -> tuple[dict[int, Described], Batch]:
+        """The tables as they are, and what committed since their positions."""
+
+    def pending(self, db: SourceDatabase, source: Source, tables: Sequence[SourceTable]) -> bool:
+        """Whether anything committed since the positions of the tables."""
+
+    def consumed(self, db: SourceDatabase, source: Source, tables: Sequence[SourceTable]) -> None:
+        """Forget what is in the lake."""
+
+    def remove(self, db: SourceDatabase, source: Source) -> None:
+        """Remove all that was installed."""
+
+
 @dataclass(frozen=True)
-class TriggerCapturer:
-    """Captures sources by their triggers."""
+class Capturer:
+    """Captures sources, in one way or another."""
 
     lake: Lake
     store: SourceStore
     connector: Callable[[], LakeSpark]
+    method: Method
 
     def capture(self, source: Source, db: SourceDatabase) -> Captured:
         """One pass. What a conflict undid is done again, from what the other left."""
@@ -95,7 +126,7 @@ class TriggerCapturer:
         if any(table.status is TableStatus.NEW for table in source.tables):
             return True
         tables = _of(source, TableStatus.ACTIVE)
-        return bool(tables) and db.ask(lambda connection: triggers.pending(connection, source, tables))
+        return bool(tables) and self.method.pending(db, source, tables)
 
     def _pass(self, source: Source, db: SourceDatabase, progress: Progress) -> bool:
         """Whether everything is done; else the source is to be read again."""
@@ -106,52 +137,47 @@ class TriggerCapturer:
         tables = _of(source, TableStatus.ACTIVE)
         if not tables:
             return True
-        names = Names(source.id).triggers
+        installed = len(self.method.trigger_names(source))
         problems: dict[int, HeadwaterError] = {}
-        now, batch = db.read(
-            lambda connection, moment: (
-                describe(connection, tables, names, problems),
-                triggers.read(connection, moment, source, tables),
-            )
-        )
-        verdicts = {table.number: self._judge(table, now, batch, len(names)) for table in tables}
+        now, batch = self.method.read(db, source, tables, problems)
+        verdicts = {table.number: self._judge(table, now, batch, installed) for table in tables}
         for number, error in problems.items():
             verdicts[number] = Verdict(Action.STOP, error.message, error)
         if any(verdict.action is not Action.GO_ON for verdict in verdicts.values()):
             self._follow(source, tables, now, verdicts, progress)
             return False
-        if batch.changes:
+        if batch.changes or not batch.idle:
             moved = self._apply(source, tables, batch, progress)
-            self._prune(source, db, moved, batch)
+            self._consumed(source, db, moved, batch)
         return True
 
     def _judge(self, table: SourceTable, now: dict[int, Described], batch: Batch, installed: int) -> Verdict:
-        net = batch.tables.get(table.number)
-        return judge(table, now.get(table.number), net is not None and net.truncated, installed)
+        changes = batch.tables.get(table.number)
+        return judge(table, now.get(table.number), changes is not None and changes.truncated, installed)
 
     # -- copies -------------------------------------------------------------------------------------
 
     def _copy(
         self, source: Source, db: SourceDatabase, tables: Sequence[SourceTable], progress: Progress
     ) -> None:
-        names = Names(source.id).triggers
+        names = self.method.trigger_names(source)
         problems: dict[int, HeadwaterError] = {}
         now = db.read(lambda connection, _: describe(connection, tables, names, problems))
-        db.change(lambda connection: triggers.install(connection, source, now))
+        self.method.install(db, source, now)
         source = self._reshape(source, tables, now)
         tables = [table for table in source.tables if table.status is TableStatus.NEW]
         with db.shared_moment() as (connection, moment, exported):
             counts, batch_id = Counts(), str(uuid4())
             with self.lake.transaction() as tx:
                 copy = Copy(self.lake, tx, source, connection, db.dsn, exported, self.connector)
-                done = copy.run(tables, moment.snapshot, counts)
+                done = copy.run(tables, self.method.copied_at(moment), counts)
                 new = any(table.layout is None for table in tables)
                 record = CaptureRecord(
                     source=source.name,
                     batch_id=batch_id,
                     kind="copy" if new else "resync",
                     position_before=None,
-                    position_after=moment.snapshot,
+                    position_after=self.method.copied_at(moment),
                     lsn=moment.lsn,
                     transactions=0,
                     xids=(),
@@ -232,12 +258,12 @@ class TriggerCapturer:
         counts, moved = Counts(), []
         with self.lake.transaction() as tx:
             for table in tables:
-                after = replace(table, position=batch.moment.snapshot)
-                net = batch.tables.get(table.number)
-                if net is not None and table.layout is not None:
+                after = replace(table, position=batch.after(table.number))
+                changes = batch.tables.get(table.number)
+                if changes is not None and table.layout is not None:
                     try:
                         with tx.savepoint():
-                            numbers = apply(self.lake, tx, table, table.layout, net)
+                            numbers = apply(self.lake, tx, table, table.layout, changes)
                         counts.add(str(table.lake_table), *numbers)
                     except ConflictError:
                         raise
@@ -252,8 +278,8 @@ class TriggerCapturer:
                 batch_id=str(uuid4()),
                 kind="changes",
                 position_before=tables[0].position,
-                position_after=batch.moment.snapshot,
-                lsn=batch.moment.lsn,
+                position_after=batch.position,
+                lsn=batch.lsn,
                 transactions=batch.transactions,
                 xids=batch.xids,
                 changes=batch.changes,
@@ -306,16 +332,18 @@ class TriggerCapturer:
         author = f"headwater/{__version__}/source/{source.name}/{batch_id}"
         tx.describe(author=author, message=message, extra_info=json.dumps(info, default=str))
 
-    def _prune(self, source: Source, db: SourceDatabase, moved: Sequence[SourceTable], batch: Batch) -> None:
+    def _consumed(
+        self, source: Source, db: SourceDatabase, moved: Sequence[SourceTable], batch: Batch
+    ) -> None:
         left = [
-            replace(table, position=batch.moment.snapshot)
+            replace(table, position=batch.position)
             for table in source.tables
             if table.status is TableStatus.STOPPED
         ]
         kept = {table.number for table in left}
         known = [table for table in moved if table.number not in kept]
         try:
-            db.change(lambda connection: triggers.prune(connection, source, [*known, *left]))
+            self.method.consumed(db, source, [*known, *left])
         except HeadwaterError as error:
             # They are in the lake, and the next capture that finds something removes them.
             log.warning("source %s: captured changes could not be removed: %s", source.name, error.message)

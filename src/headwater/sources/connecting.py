@@ -29,7 +29,7 @@ class Moment(NamedTuple):
     snapshot: str
     """`pg_current_snapshot()`: which transactions are in it."""
     lsn: str | None
-    """The end of the write-ahead log at about that time; None on a standby."""
+    """A place in the write-ahead log behind all that is in the snapshot; None on a standby."""
 
 
 class SourceDatabase:
@@ -137,6 +137,6 @@ def begin(connection: Connection) -> Moment:
     settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in PRINTING.items())
     row = connection.execute(
         "SELECT pg_current_snapshot()::text, "
-        "CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_lsn()::text END, " + settings
+        "CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_insert_lsn()::text END, " + settings
     ).fetchall()[0]
     return Moment(str(row[0]), row[1])

@@ -35,6 +35,7 @@ SELECT w.number, w.oid::bigint, w.relkind::text, pg_has_role(w.relowner, 'USAGE'
         (SELECT sum(greatest(c.reltuples, pg_relation_size(c.oid) / 200)) FROM pg_partition_tree(w.oid) p
          JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf)
     ELSE greatest(w.reltuples, pg_relation_size(w.oid) / 200) END,
+    EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = w.oid AND i.indisprimary AND i.indimmediate),
     (SELECT count(*) FROM pg_trigger t
      WHERE t.tgrelid = w.oid AND t.tgname = ANY(%(triggers)s::text[]) AND t.tgenabled <> 'D')
 FROM wanted w"""
@@ -73,6 +74,10 @@ class Described:
     """What PostgreSQL believes, or what its files have room for."""
     triggers: int
     """How many of our triggers are there and fire."""
+    primary: bool
+    """Whether the key is the primary key."""
+    generated: bool
+    """Whether a mirrored column is computed from others."""
     defaulted: frozenset[int]
     """Numbers of columns the rows of which may hold anything since the column was added."""
 
@@ -109,14 +114,15 @@ def describe(
 
 
 def _described(row: tuple[Any, ...], columns: list[tuple[Any, ...]], table: SourceTable) -> Described:
-    number, oid, kind, owned, identity, key, storage, tuples, triggers = row
+    number, oid, kind, owned, identity, key, storage, tuples, primary, triggers = row
     if kind not in ("r", "p"):
         raise InvalidInputError(
             f"{table.source_name} is no table.",
             hint="Name a table or a partitioned table; what a view shows is a query for a stream table.",
             table=table.source_name,
         )
-    mine = [_column(each) for each in columns if each[0] == oid]
+    rows = [each for each in columns if each[0] == oid]
+    mine = [_column(each) for each in rows]
     defaulted = frozenset(column.number for column, default in mine if default)
     layout = Layout(
         oid, chosen_columns(table, [column for column, _ in mine]), storage=str(storage), key=tuple(key or ())
@@ -125,7 +131,16 @@ def _described(row: tuple[Any, ...], columns: list[tuple[Any, ...]], table: Sour
     if not names.issuperset(layout.key):
         layout = replace(layout, key=())  # without its key a row is only one of those that look like it
     return Described(
-        number, layout, kind == "p", bool(owned), identity, float(tuples or 0), int(triggers), defaulted
+        number,
+        layout,
+        partitioned=kind == "p",
+        owned=bool(owned),
+        replica_identity=identity,
+        estimated_rows=float(tuples or 0),
+        triggers=int(triggers),
+        primary=bool(primary),
+        generated=any(each[4] and each[2] in names for each in rows),
+        defaulted=defaulted,
     )
 
 

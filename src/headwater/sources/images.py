@@ -11,9 +11,6 @@ import pyarrow as pa
 from headwater.sources.model import Form, SourceColumn
 from headwater.sources.values import rows_to_arrow
 
-#: A row as texts by column; what JSON says of numbers is kept to the letter.
-Row = Mapping[str, str | None]
-
 _DECODER = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
 
 
@@ -59,7 +56,7 @@ def _skip(text: str, at: int) -> int:
     return at
 
 
-def to_table(rows: Sequence[Row], columns: Sequence[SourceColumn]) -> pa.Table:
-    """Rows in the lake's types."""
+def to_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[SourceColumn]) -> pa.Table:
+    """Rows of texts in the lake's types."""
     texts = [pa.array([row[column.name] for row in rows], pa.string()) for column in columns]
     return rows_to_arrow(texts, columns)

@@ -51,6 +51,7 @@ class Found:
 
     plan: ScanPlan
     _parts: list[_Part] = field(default_factory=list)
+    _values: list[pa.Table] = field(default_factory=list)
 
     def remove(self, tx: Transaction) -> None:
         """Remove them all."""
@@ -71,6 +72,17 @@ class Found:
             result[part.wanted] = part.row_ids
         return result
 
+    def keep(self, values: pa.Table) -> None:
+        """Keep values of the rows that were added last."""
+        self._values.append(values)
+
+    def values(self) -> tuple[pa.Table, dict[int, int]]:
+        """Values that were kept, and the place of each wanted row among them."""
+        numbers = [number for part in self._parts for number in part.wanted.tolist()]
+        tables = [table.replace_schema_metadata(None) for table in self._values]
+        whole = pa.concat_tables(tables) if tables else no_rows(pa.schema([]))
+        return whole, {number: place for place, number in enumerate(numbers)}
+
     def only(self, wanted: Numbers) -> Found:
         """The same with these wanted rows alone."""
         chosen = Found(self.plan)
@@ -90,15 +102,18 @@ class Found:
             self._parts.append(_Part(source, places, row_ids, wanted))
 
 
-def find_keys(lake: Lake, tx: Transaction, table: str, keys: pa.Table) -> Found:
-    """The rows that have one of these keys; `keys` holds each key once."""
+def find_keys(lake: Lake, tx: Transaction, table: str, keys: pa.Table, values: Sequence[str] = ()) -> Found:
+    """The rows that have one of these keys; `keys` holds each key once. `values` of them are kept."""
     names = keys.schema.names
     plan = tx.scan(table, _bounds(tx, table, keys))
     found = Found(plan)
     match = _matcher(keys)
-    for source, rows in _pieces(lake, plan, names):
+    for source, rows in _pieces(lake, plan, [*names, *values]):
         at, wanted = match(rows.select(names))
-        found.add(source, _numbers(rows, _PLACE)[at], _numbers(rows, "rowid")[at], wanted)
+        if len(at):
+            found.add(source, _numbers(rows, _PLACE)[at], _numbers(rows, "rowid")[at], wanted)
+            if values:
+                found.keep(rows.select(list(values)).take(pa.array(at, pa.int64())))
     return found
 
 

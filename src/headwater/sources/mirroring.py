@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,24 +13,30 @@ import pyarrow as pa
 from headwater.errors import SourceChangedError
 from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
-from headwater.sources.images import Row, reader, to_table
-from headwater.sources.locating import find_keys, find_rows, fingerprints
+from headwater.sources.batches import UNCHANGED, Changes, Latest, Net, NetRows, Row
+from headwater.sources.images import reader, to_table
+from headwater.sources.locating import Found, Numbers, find_keys, find_rows, fingerprints
 from headwater.sources.model import Layout, SourceTable
 from headwater.sources.resync import stored_rows
-from headwater.sources.triggers import TROUBLE, Net
+from headwater.sources.triggers import TROUBLE
 
 #: Images that are taken apart before they become Arrow, which needs far less room.
 _AT_ONCE = 50_000
 
 
-def apply(lake: Lake, tx: Transaction, table: SourceTable, layout: Layout, net: Net) -> tuple[int, int, int]:
+def apply(
+    lake: Lake, tx: Transaction, table: SourceTable, layout: Layout, changes: Changes
+) -> tuple[int, int, int]:
     """Apply what the changes of a table come to; returns rows inserted, updated and deleted.
 
-    The lake must hold exactly the rows that go: if it does not, somebody else changed it.
+    Where both images of changed rows are known, the lake must hold exactly the rows that go: if it does not,
+    somebody else changed it.
     """
     name = str(table.lake_table)
-    removed, added = _split(net, layout)
-    if net.truncated:
+    if isinstance(changes, Latest):
+        return _apply_latest(lake, tx, table, layout, changes)
+    removed, added = _split(changes, layout)
+    if changes.truncated:
         # What goes was counted from the TRUNCATE on, so it cancelled out, or else was never in the lake.
         if removed.num_rows:
             raise _out_of_step(table, removed.num_rows)
@@ -48,7 +55,10 @@ def _apply_keys(
     gone = {key: number for number, key in enumerate(_keys(removed, layout.key))}
     if len(gone) < removed.num_rows:
         raise _out_of_step(table, removed.num_rows - len(gone))
-    replaced = [gone.get(key, -1) for key in _keys(added, layout.key)]
+    coming = _keys(added, layout.key)
+    if len(set(coming)) < len(coming):
+        raise _out_of_step(table, len(coming) - len(set(coming)))
+    replaced = [gone.get(key, -1) for key in coming]
     if removed.num_rows:
         found = find_keys(lake, tx, name, removed.select(list(layout.key)))
         ids = found.ids(removed.num_rows)
@@ -78,6 +88,72 @@ def _apply_rows(
     return inserted, 0, removed.num_rows
 
 
+def _apply_latest(
+    lake: Lake, tx: Transaction, table: SourceTable, layout: Layout, changes: Latest
+) -> tuple[int, int, int]:
+    """Apply the last that was said of each key, whatever the lake had of it."""
+    name = str(table.lake_table)
+    left = [row for row in changes.rows.values() if row is not None]
+    keys = list(dict.fromkeys([*changes.rows, *changes.bases.values()]))
+    before = 0
+    if changes.truncated:
+        before = stored_rows(tx.scan(name))
+        tx.truncate(name)
+        return tx.append(name, to_table(_filled(left, layout), layout.columns)), 0, before
+    if not keys:
+        return 0, 0, 0
+    key_columns = [column for name_ in layout.key if (column := layout.column(name_)) is not None]
+    wanted = to_table([dict(zip(layout.key, key, strict=True)) for key in keys], key_columns)
+    kept = sorted({name_ for row in left for name_, value in row.items() if value is UNCHANGED})
+    found = find_keys(lake, tx, name, wanted, kept)
+    places = {key: number for number, key in enumerate(keys)}
+    ids = found.ids(len(keys))
+    touched = np.array([places[key] for key in changes.rows], np.int64)
+    found.only(touched).remove(tx)
+    numbers = [places[key] for key, row in changes.rows.items() if row is not None]
+    bases = [places[changes.bases.get(key, key)] for key, row in changes.rows.items() if row is not None]
+    rows = _completed(table, _filled(left, layout), layout, found, np.array(bases, np.int64), kept)
+    mine = ids[np.array(numbers, np.int64)]
+    updates, inserts = np.flatnonzero(mine >= 0), np.flatnonzero(mine < 0)
+    if len(updates):
+        tx.replace_rows(name, rows.take(pa.array(updates, pa.int64())), mine[updates])
+    if len(inserts):
+        tx.append(name, rows.take(pa.array(inserts, pa.int64())))
+    return len(inserts), len(updates), int((ids[touched] >= 0).sum()) - len(updates)
+
+
+def _completed(
+    table: SourceTable,
+    rows: Sequence[Row],
+    layout: Layout,
+    found: Found,
+    bases: Numbers,
+    kept: Sequence[str],
+) -> pa.Table:
+    """Rows with the values that were left alone, as the lake has them under the keys of `bases`."""
+    given = [{name: None if value is UNCHANGED else value for name, value in row.items()} for row in rows]
+    whole = to_table(given, layout.columns)
+    if not kept:
+        return whole
+    stored, places = found.values()
+    at = np.array([places.get(base, -1) for base in bases.tolist()], np.int64)
+    for name in kept:
+        alone = np.array([row[name] is UNCHANGED for row in rows], bool)
+        if (at[alone] < 0).any():
+            raise _out_of_step(table, int((at[alone] < 0).sum()))
+        place = whole.schema.get_field_index(name)
+        both = pa.chunked_array([*whole.column(name).chunks, *stored.column(name).chunks])
+        order = np.where(alone, len(rows) + at, np.arange(len(rows)))
+        whole = whole.set_column(place, name, both.take(pa.array(order, pa.int64())))
+    return whole
+
+
+def _filled(rows: Sequence[Row], layout: Layout) -> list[Row]:
+    """Rows with all columns: those that came later hold what older rows hold."""
+    missing = {column.name: column.missing for column in layout.columns}
+    return [{**missing, **row} for row in rows]
+
+
 def _out_of_step(table: SourceTable, rows: int) -> SourceChangedError:
     return SourceChangedError(
         f"The mirror {table.lake_table} is out of step with {table.source_name}.",
@@ -94,10 +170,10 @@ def _out_of_step(table: SourceTable, rows: int) -> SourceChangedError:
 @dataclass
 class _Parts:
     layout: Layout
-    waiting: list[Row] = field(default_factory=list)
+    waiting: list[Mapping[str, Any]] = field(default_factory=list)
     tables: list[pa.Table] = field(default_factory=list)
 
-    def add(self, row: Row, times: int) -> None:
+    def add(self, row: Mapping[str, Any], times: int) -> None:
         self.waiting += [row] * times
         if len(self.waiting) >= _AT_ONCE:
             self.flush()
@@ -112,19 +188,11 @@ class _Parts:
         return pa.concat_tables(self.tables)
 
 
-def _split(net: Net, layout: Layout) -> tuple[pa.Table, pa.Table]:
+def _split(changes: Net | NetRows, layout: Layout) -> tuple[pa.Table, pa.Table]:
     """Rows that go, and rows that come."""
     removed, added = _Parts(layout), _Parts(layout)
-    fields = reader(layout.columns)
-    filled = False
-    for image, amount in net.images:
-        row = fields(image)
-        if TROUBLE in row:
-            raise SourceChangedError(
-                "A changed row could not be captured: the columns or the condition do not fit the table.",
-                detail=row[TROUBLE],
-                hint="Remove the source and add it again with columns and a condition that fit.",
-            )
+    filled = isinstance(changes, NetRows)
+    for row, amount in _rows(changes, layout):
         for column in layout.columns:
             if column.name not in row:
                 # Written before the column was there.
@@ -134,6 +202,22 @@ def _split(net: Net, layout: Layout) -> tuple[pa.Table, pa.Table]:
     if filled:
         return _cancelled(removed.whole(), added.whole())
     return removed.whole(), added.whole()
+
+
+def _rows(changes: Net | NetRows, layout: Layout) -> Iterator[tuple[dict[str, Any], int]]:
+    if isinstance(changes, NetRows):
+        yield from ((dict(row), amount) for row, amount in changes.rows)
+        return
+    fields = reader(layout.columns)
+    for image, amount in changes.images:
+        row = fields(image)
+        if TROUBLE in row:
+            raise SourceChangedError(
+                "A changed row could not be captured: the columns or the condition do not fit the table.",
+                detail=row[TROUBLE],
+                hint="Remove the source and add it again with columns and a condition that fit.",
+            )
+        yield row, amount
 
 
 def _cancelled(removed: pa.Table, added: pa.Table) -> tuple[pa.Table, pa.Table]:

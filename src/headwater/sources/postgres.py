@@ -16,8 +16,7 @@ from headwater.errors import AlreadyExistsError, HeadwaterError, NotFoundError, 
 from headwater.lake.connection import Connection
 from headwater.lake.lake import Lake
 from headwater.lake.secrets import Secrets
-from headwater.sources import triggers
-from headwater.sources.capturing import TriggerCapturer
+from headwater.sources.capturing import Capturer
 from headwater.sources.choosing import (
     Columns,
     Where,
@@ -38,7 +37,9 @@ from headwater.sources.model import (
     SourceTable,
     TableStatus,
 )
+from headwater.sources.replication import Replication, cannot_publish, cannot_replicate
 from headwater.sources.store import CaptureRecord, SourceStore
+from headwater.sources.triggers import Triggers
 
 if TYPE_CHECKING:
     from headwater.spark.connector import LakeSpark
@@ -63,9 +64,9 @@ class PostgresSources:
     def _secrets(self) -> Secrets:
         return Secrets(self._lake)
 
-    @cached_property
-    def _capturer(self) -> TriggerCapturer:
-        return TriggerCapturer(self._lake, self.store, self._connector)
+    def _capturer(self, source: Source) -> Capturer:
+        method = Triggers() if source.capture is CaptureKind.TRIGGERS else Replication()
+        return Capturer(self._lake, self.store, self._connector, method)
 
     # -- looking --------------------------------------------------------------------------------------
 
@@ -139,7 +140,7 @@ class PostgresSources:
             raise
         self._databases[source.id] = db
         try:
-            self._capturer.capture(source, db)
+            self._capturer(source).capture(source, db)
             found = self.get(chosen)
             for table in found.tables:
                 if table.status is TableStatus.STOPPED:
@@ -172,20 +173,33 @@ class PostgresSources:
             if table.number not in found:
                 raise missing(table)
 
-        def check(connection: Connection) -> None:
+        def check(connection: Connection) -> str | None:
             for table in tables:
                 check_condition(connection, table)
-            check_triggers(connection, tables)
+            problems = (cannot_replicate(table, found[table.number]) for table in tables)
+            problem = next((text for text in problems if text is not None), None)
+            problem = problem or cannot_publish(connection, found)
+            if wanted is CaptureKind.TRIGGERS or (wanted is None and problem is not None):
+                check_triggers(connection, tables)
+            return problem
 
-        db.ask(check)
-        if wanted is CaptureKind.TRIGGERS:
-            return CaptureKind.TRIGGERS, "asked for"
-        return CaptureKind.TRIGGERS, "works with any PostgreSQL"
+        problem = db.ask(check)
+        if wanted is None:
+            if problem is None:
+                return CaptureKind.REPLICATION, "chosen: costs writers nothing, and this source allows it"
+            return CaptureKind.TRIGGERS, f"chosen: logical replication is not possible, since {problem}"
+        if wanted is CaptureKind.REPLICATION and problem is not None:
+            raise SourceError(
+                "These tables cannot be captured by logical replication.",
+                detail=problem[0].upper() + problem[1:] + ".",
+                hint="Use capture='triggers'.",
+            )
+        return wanted, "asked for"
 
     def remove(self, name: str, *, drop_tables: bool = False) -> None:
         """Forget a source and remove all that was installed in it. The lake keeps the rows, unless told."""
         source = self.get(name)
-        self._database(source).change(lambda connection: triggers.remove(connection, source))
+        self._capturer(source).method.remove(self._database(source), source)
         if drop_tables:
             state = self._lake.state()
             mirrors = [
@@ -221,7 +235,7 @@ class PostgresSources:
 
     def _captured(self, source: Source) -> Captured:
         try:
-            return self._capturer.capture(source, self._database(source))
+            return self._capturer(source).capture(source, self._database(source))
         except HeadwaterError as error:
             log.warning("source %s: %s", source.name, error.message)
             self.store.failed(source, error.as_dict())
@@ -233,7 +247,7 @@ class PostgresSources:
         if source.status is SourceStatus.PAUSED:
             return False
         try:
-            return self._capturer.pending(source, self._database(source))
+            return self._capturer(source).pending(source, self._database(source))
         except SourceError:
             return True  # the capture says what is wrong
 

@@ -33,9 +33,6 @@ from headwater.sources.model import (
 )
 from headwater.typedefs import SnapshotId, TableName
 
-#: Transactions whose ids are kept with a capture; of larger ones only the number.
-MOST_XIDS = 1000
-
 
 @dataclass(frozen=True)
 class CaptureRecord:
@@ -50,7 +47,7 @@ class CaptureRecord:
     lsn: str | None
     transactions: int
     xids: tuple[int, ...]
-    """PostgreSQL's transaction ids, at most `MOST_XIDS`."""
+    """PostgreSQL's transaction ids, the first of them."""
     changes: int
     rows_inserted: int
     rows_updated: int

@@ -18,15 +18,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from psycopg import sql
 
+from headwater.errors import HeadwaterError
 from headwater.lake.connection import Connection
-from headwater.sources.connecting import SCHEMA, Moment
-from headwater.sources.describing import Described
+from headwater.sources.batches import MOST_XIDS, Batch, Net
+from headwater.sources.connecting import SCHEMA, Moment, SourceDatabase
+from headwater.sources.describing import Described, describe
 from headwater.sources.model import Source, SourceTable
-from headwater.sources.store import MOST_XIDS
 from headwater.sources.types import PRINTING
 
 #: Any number, the same in every process: who changes the schema does so alone.
@@ -77,29 +78,48 @@ class Names:
         return self.source_id.replace("-", "")[:12]
 
 
-@dataclass
-class Net:
-    """What the changes of one table come to."""
+class Triggers:
+    """Capture by triggers, for `Capturer`."""
 
-    changes: int = 0
-    truncated: bool = False
-    images: list[tuple[str, int]] = field(default_factory=list)
-    """Row images, and how many of each there are more (or fewer) than before."""
+    def trigger_names(self, source: Source) -> tuple[str, ...]:
+        """Triggers without which changes are missed."""
+        return Names(source.id).triggers
 
+    def install(self, db: SourceDatabase, source: Source, tables: Mapping[int, Described]) -> None:
+        """Install what captures these tables."""
+        db.change(lambda connection: install(connection, source, tables))
 
-@dataclass
-class Batch:
-    """All that committed between two moments of the source."""
+    def copied_at(self, moment: Moment) -> str:
+        """The position of what was copied at a moment."""
+        return moment.snapshot
 
-    moment: Moment
-    tables: dict[int, Net] = field(default_factory=dict)
-    transactions: int = 0
-    xids: tuple[int, ...] = ()
+    def read(
+        self,
+        db: SourceDatabase,
+        source: Source,
+        tables: Sequence[SourceTable],
+        problems: dict[int, HeadwaterError],
+    ) -> tuple[dict[int, Described], Batch]:
+        """The tables as they are, and what committed since their positions: both of one moment."""
+        names = self.trigger_names(source)
+        return db.read(
+            lambda connection, moment: (
+                describe(connection, tables, names, problems),
+                read(connection, moment, source, tables),
+            )
+        )
 
-    @property
-    def changes(self) -> int:
-        """Row changes that were read."""
-        return sum(net.changes for net in self.tables.values())
+    def pending(self, db: SourceDatabase, source: Source, tables: Sequence[SourceTable]) -> bool:
+        """Whether anything committed since the positions of the tables."""
+        return db.ask(lambda connection: pending(connection, source, tables))
+
+    def consumed(self, db: SourceDatabase, source: Source, tables: Sequence[SourceTable]) -> None:
+        """Remove what is in the lake."""
+        db.change(lambda connection: prune(connection, source, tables))
+
+    def remove(self, db: SourceDatabase, source: Source) -> None:
+        """Remove all that was installed."""
+        db.change(lambda connection: remove(connection, source))
 
 
 # -- installing -------------------------------------------------------------------------------------------
@@ -267,7 +287,7 @@ def pending(connection: Connection, source: Source, tables: Sequence[SourceTable
 
 def read(connection: Connection, moment: Moment, source: Source, tables: Sequence[SourceTable]) -> Batch:
     """What committed between the positions of the tables and the moment that the connection reads."""
-    batch = Batch(moment)
+    batch = Batch(moment.snapshot, moment.lsn)
     if not tables:
         return batch
     names, given = Names(source.id), _at(tables)

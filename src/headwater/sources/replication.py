@@ -1,0 +1,432 @@
+"""Capture by logical replication: a publication and a slot, read through plain SQL.
+
+The slot keeps the write-ahead log until it is read. A batch is what it says up to a position of the log, by
+transactions in the order of their commits; the position is committed with the lake's snapshot, and only then
+is the slot moved on. A batch that is read again is recognised by the position.
+
+A copy is made at a snapshot, not at a position of the log: what the slot says of transactions that are in the
+snapshot is left out, until everything that can be in it has passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from headwater.errors import ConflictError, HeadwaterError, SourceError, SourceUnavailableError
+from headwater.lake.connection import Connection
+from headwater.sources.batches import MOST_XIDS, UNCHANGED, Batch, Latest, NetRows, Row
+from headwater.sources.connecting import Moment, SourceDatabase
+from headwater.sources.describing import Described, describe
+from headwater.sources.model import Form, Layout, Source, SourceTable
+from headwater.sources.pgoutput import (
+    Begin,
+    Commit,
+    Decoder,
+    Delete,
+    Insert,
+    Message,
+    Relation,
+    Truncate,
+    Update,
+    array_json,
+    lsn_number,
+    lsn_text,
+)
+
+#: Messages that are read at once, and then up to the end of the transaction.
+MOST_MESSAGES = 500_000
+#: A slot begins when every transaction that was running then has ended.
+_SLOT_SECONDS = 30
+
+
+def slot_name(source: Source) -> str:
+    """What slot and publication of a source are called."""
+    return f"headwater_{source.id.replace('-', '')[:12]}"
+
+
+class Replication:
+    """Capture by logical replication, for `Capturer`."""
+
+    def trigger_names(self, source: Source) -> tuple[str, ...]:
+        """None."""
+        return ()
+
+    def install(self, db: SourceDatabase, source: Source, tables: Mapping[int, Described]) -> None:
+        """Publish these tables, and begin to keep what is said of them."""
+        name = slot_name(source)
+        by_number = {table.number: table for table in source.tables}
+        for number, described in tables.items():
+            problem = cannot_replicate(by_number[number], described)
+            if problem is not None:
+                raise SourceError(problem, hint="Use capture='triggers'.")
+        db.change(lambda connection: _publish(connection, name, [by_number[number] for number in tables]))
+        db.ask(lambda connection: _create_slot(connection, name))
+
+    def copied_at(self, moment: Moment) -> str:
+        """The position of what was copied at a moment."""
+        return f"0/0 {moment.lsn} {moment.snapshot}"
+
+    def read(
+        self,
+        db: SourceDatabase,
+        source: Source,
+        tables: Sequence[SourceTable],
+        problems: dict[int, HeadwaterError],
+    ) -> tuple[dict[int, Described], Batch]:
+        """The tables as they are, and what committed since their positions."""
+
+        def work(connection: Connection, moment: Moment) -> tuple[dict[int, Described], Batch]:
+            now = describe(connection, tables, (), problems)
+            # What committed by now is in the log before this place.
+            end = str(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchall()[0][0])
+            return now, self._batch(connection, source, tables, now, end)
+
+        return db.read(work)
+
+    def _batch(
+        self,
+        connection: Connection,
+        source: Source,
+        tables: Sequence[SourceTable],
+        now: Mapping[int, Described],
+        end: str,
+    ) -> Batch:
+        reading = _Reading({table.number: _Followed.of(table) for table in tables}, now)
+        cursor = connection.execute(
+            "SELECT data FROM pg_logical_slot_peek_binary_changes(%s, %s, %s, 'proto_version', '1', "
+            "'publication_names', %s)",
+            (slot_name(source), end, MOST_MESSAGES, sql.Identifier(slot_name(source)).as_string()),
+            binary=True,
+        )
+        decoder, count = Decoder(), 0
+        for (data,) in cursor:
+            count += 1
+            message = decoder.decode(bytes(data))
+            if message is not None:
+                reading.take(message)
+        cut = count >= MOST_MESSAGES
+        last = reading.end if cut else max(lsn_number(end), reading.end)
+        batch = Batch(lsn_text(last), lsn_text(last))
+        batch.tables = {number: one.changes for number, one in reading.tables.items() if one.changes.changes}
+        batch.transactions = len(reading.xids)
+        batch.xids = tuple(reading.xids[:MOST_XIDS])
+        first = min((one.lsn for one in reading.tables.values()), default=0)
+        # The log of others would be kept for ever if only our own changes moved the slot on.
+        batch.idle = reading.end <= first and last - first < _WORTH_MOVING
+        batch.positions = {
+            number: f"{lsn_text(last)} {one.copied}"
+            for number, one in reading.tables.items()
+            if one.snapshot is not None and last < one.passed
+        }
+        return batch
+
+    def pending(self, db: SourceDatabase, source: Source, tables: Sequence[SourceTable]) -> bool:
+        """Whether anything of ours was said since the positions of the tables."""
+        reached = min(_Followed.of(table).lsn for table in tables)
+
+        def work(connection: Connection) -> bool:
+            row = connection.execute(
+                "SELECT pg_current_wal_flush_lsn() > %(at)s::pg_lsn AND EXISTS (SELECT 1 FROM "
+                "pg_logical_slot_peek_binary_changes(%(slot)s, NULL, NULL, 'proto_version', '1', "
+                "'publication_names', %(names)s) WHERE get_byte(data, 0) = 67 AND lsn > %(at)s::pg_lsn)",
+                {
+                    "at": lsn_text(reached),
+                    "slot": slot_name(source),
+                    "names": sql.Identifier(slot_name(source)).as_string(),
+                },
+            ).fetchone()
+            return row is not None and bool(row[0])
+
+        return db.ask(work)
+
+    def consumed(self, db: SourceDatabase, source: Source, tables: Sequence[SourceTable]) -> None:
+        """Let the source forget the log up to where all tables are."""
+        reached = min((_Followed.of(table).lsn for table in tables if table.position), default=0)
+        if reached:
+            db.ask(
+                lambda connection: connection.execute(
+                    "SELECT pg_replication_slot_advance(slot_name, %s::pg_lsn) FROM pg_replication_slots "
+                    "WHERE slot_name = %s AND confirmed_flush_lsn < %s::pg_lsn",
+                    (lsn_text(reached), slot_name(source), lsn_text(reached)),
+                )
+            )
+
+    def remove(self, db: SourceDatabase, source: Source) -> None:
+        """Drop slot and publication."""
+        name = slot_name(source)
+        db.ask(
+            lambda connection: connection.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
+                (name,),
+            )
+        )
+        db.change(
+            lambda connection: connection.execute(
+                sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
+            )
+        )
+
+
+#: Bytes of the log that are worth a commit of their own.
+_WORTH_MOVING = 16 << 20
+
+
+def cannot_replicate(table: SourceTable, described: Described) -> str | None:
+    """Why a table cannot be captured by replication; None if it can."""
+    name = table.source_name
+    if described.partitioned:
+        return f"{name} is partitioned"
+    if table.where is not None:
+        return f"{name} has a condition"
+    if described.generated:
+        return f"{name} has generated columns, which are not sent"
+    for column in described.layout.columns:
+        if column.form is Form.ANY or (column.form is Form.DOCUMENT and column.type not in ("json", "jsonb")):
+            return f"column {column.name!r} of {name} is {column.type}, which is not sent as JSON"
+    identity = described.replica_identity
+    if identity == "f" or (identity == "d" and described.primary and described.layout.key):
+        return None
+    return f"{name} has no primary key among its mirrored columns, and no REPLICA IDENTITY FULL"
+
+
+def cannot_publish(connection: Connection, tables: Mapping[int, Described]) -> str | None:
+    """Why nothing can be captured by replication here; None if it can."""
+    found = connection.execute(
+        "SELECT current_setting('wal_level'), pg_is_in_recovery(), "
+        "(SELECT rolreplication OR rolsuper FROM pg_roles WHERE rolname = current_user), "
+        "has_database_privilege(current_database(), 'CREATE'), "
+        "(SELECT count(*) FROM pg_replication_slots) < current_setting('max_replication_slots')::int"
+    ).fetchall()[0]
+    level, standby, role, create, slots = found
+    if level != "logical":
+        return f"wal_level is {level}, not logical"
+    if standby:
+        return "the source is a standby"
+    if not role:
+        return "the source's user may not replicate"
+    if not create or not all(described.owned for described in tables.values()):
+        return "the source's user may not publish the tables"
+    return None if slots else "all replication slots are in use"
+
+
+def _publish(connection: Connection, name: str, tables: Sequence[SourceTable]) -> None:
+    published = sql.Identifier(name)
+    there = {
+        (row[0], row[1])
+        for row in connection.execute(
+            "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = %s", (name,)
+        ).fetchall()
+    }
+    if connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)).fetchone() is None:
+        connection.execute(sql.SQL("CREATE PUBLICATION {}").format(published))
+    for table in tables:
+        if (table.schema, table.name) not in there:
+            connection.execute(
+                sql.SQL("ALTER PUBLICATION {} ADD TABLE ONLY {}").format(
+                    published, sql.Identifier(table.schema, table.name)
+                )
+            )
+
+
+def _create_slot(connection: Connection, name: str) -> None:
+    there = connection.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (name,)).fetchone()
+    if there is not None:
+        return
+    connection.execute(f"SET statement_timeout = '{_SLOT_SECONDS}s'")
+    try:
+        connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
+    except psycopg.errors.QueryCanceled:
+        raise SourceUnavailableError(
+            "The replication slot could not be made: a transaction has been writing for too long.",
+            hint="Try again when it has ended, or use capture='triggers'.",
+        ) from None
+    finally:
+        if not connection.closed:
+            connection.execute("RESET statement_timeout")
+
+
+# -- what the slot says -----------------------------------------------------------------------------------
+
+
+@dataclass
+class _Followed:
+    """A table, how far it is, and what is new."""
+
+    table: SourceTable
+    layout: Layout
+    lsn: int
+    copied: str
+    """Of a copy: the place behind all that is in it, and its snapshot."""
+    changes: Latest | NetRows
+    passed: int = 0
+    snapshot: _Snapshot | None = None
+
+    @classmethod
+    def of(cls, table: SourceTable) -> _Followed:
+        """Read the position of a table."""
+        lsn, _, copied = (table.position or "0/0").partition(" ")
+        layout = table.layout or Layout(0, ())
+        followed = cls(table, layout, lsn_number(lsn), copied, Latest() if layout.key else NetRows())
+        if copied:
+            passed, snapshot = copied.split(" ")
+            followed.passed, followed.snapshot = lsn_number(passed), _Snapshot.of(snapshot)
+        return followed
+
+    def has(self, xid: int, end: int) -> bool:
+        """Whether the lake has a transaction already."""
+        return end <= self.lsn or (self.snapshot is not None and self.snapshot.has(xid))
+
+    def insert(self, new: Row) -> None:
+        """A row came."""
+        self.changes.changes += 1
+        if isinstance(self.changes, NetRows):
+            self.changes.rows.append((new, 1))
+        else:
+            self._put(self._key(new), new, None)
+
+    def delete(self, old: Row) -> None:
+        """A row went."""
+        self.changes.changes += 1
+        if isinstance(self.changes, NetRows):
+            self.changes.rows.append((old, -1))
+        else:
+            key = self._key(old)
+            self.changes.rows[key] = None
+            self.changes.bases.pop(key, None)
+
+    def update(self, old: Row | None, whole: bool, new: Row) -> None:
+        """A row changed."""
+        self.changes.changes += 1
+        if old is not None and whole:
+            new = {name: old.get(name) if value is UNCHANGED else value for name, value in new.items()}
+        if isinstance(self.changes, NetRows):
+            self.changes.rows += [(old or {}, -1), (new, 1)]
+            return
+        key = self._key(new)
+        before = key if old is None else self._key(old)
+        self._put(key, new, before)
+
+    def truncate(self) -> None:
+        """All rows went."""
+        fresh: Latest | NetRows = Latest() if self.layout.key else NetRows()
+        fresh.changes, fresh.truncated = self.changes.changes + 1, True
+        self.changes = fresh
+
+    def _put(self, key: tuple[str, ...], new: Row, before: tuple[str, ...] | None) -> None:
+        changes = self.changes
+        assert isinstance(changes, Latest)  # noqa: S101 - the only caller knows
+        known = None if before is None else changes.rows.get(before)
+        base = None if before is None else changes.bases.get(before, before)
+        if known is not None:
+            new = {name: known.get(name) if value is UNCHANGED else value for name, value in new.items()}
+        if before is not None and before != key:
+            changes.rows[before] = None
+            changes.bases.pop(before, None)
+        changes.rows[key] = new
+        changes.bases.pop(key, None)
+        if base is not None and base != key and any(value is UNCHANGED for value in new.values()):
+            changes.bases[key] = base
+
+    def _key(self, row: Row) -> tuple[str, ...]:
+        return tuple(str(row[name]) for name in self.layout.key)
+
+
+@dataclass(frozen=True)
+class _Snapshot:
+    """A PostgreSQL snapshot, and which transactions are in it."""
+
+    least: int
+    after: int
+    running: frozenset[int]
+
+    @classmethod
+    def of(cls, text: str) -> _Snapshot:
+        least, after, running = text.split(":")
+        return cls(int(least), int(after), frozenset(int(each) for each in running.split(",") if each))
+
+    def has(self, short: int) -> bool:
+        """Whether a transaction is in it, by the lower half of its id."""
+        xid = self.after & ~0xFFFFFFFF | short
+        # The nearest id with that lower half.
+        if xid - self.after > 1 << 31:
+            xid -= 1 << 32
+        elif self.after - xid > 1 << 31:
+            xid += 1 << 32
+        return xid < self.least or (xid < self.after and xid not in self.running)
+
+
+class _Reading:
+    """Transactions, one after the other."""
+
+    def __init__(self, tables: dict[int, _Followed], now: Mapping[int, Described]):
+        self.tables = tables
+        self.end = 0
+        self.xids: list[int] = []
+        self._by_oid = {one.layout.oid: one for one in tables.values()}
+        self._arrays = {
+            one.layout.oid: [column.name for column in one.layout.columns if column.form is Form.LIST]
+            for one in tables.values()
+        }
+        self._now = {described.layout.oid: described for described in now.values()}
+        self._xid = 0
+        self._waiting: list[Message] = []
+
+    def take(self, message: Message) -> None:
+        """One message; a transaction counts when its end is known."""
+        if isinstance(message, Begin):
+            self._xid, self._waiting = message.xid, []
+        elif isinstance(message, Commit):
+            self.end = message.end
+            self._commit(message.end)
+        elif isinstance(message, Relation):
+            self._check(message)
+        else:
+            self._waiting.append(message)
+
+    def _commit(self, end: int) -> None:
+        counted = False
+        for message in self._waiting:
+            oids = message.oids if isinstance(message, Truncate) else (getattr(message, "oid", 0),)
+            for oid in oids:
+                followed = self._by_oid.get(oid)
+                if followed is not None and not followed.has(self._xid, end):
+                    self._change(followed, oid, message)
+                    counted = True
+        if counted:
+            self.xids.append(self._xid)
+        self._waiting = []
+
+    def _change(self, followed: _Followed, oid: int, message: Message) -> None:
+        if isinstance(message, Insert):
+            followed.insert(self._row(oid, message.new))
+        elif isinstance(message, Update):
+            old = None if message.old is None else self._row(oid, message.old)
+            followed.update(old, message.whole, self._row(oid, message.new))
+        elif isinstance(message, Delete):
+            followed.delete(self._row(oid, message.old))
+        else:
+            followed.truncate()
+
+    def _row(self, oid: int, values: Row) -> Row:
+        wanted = {column.name for column in self._by_oid[oid].layout.columns}
+        row = {name: value for name, value in values.items() if name in wanted}
+        for name in self._arrays[oid]:
+            value = row.get(name)
+            if isinstance(value, str):
+                row[name] = array_json(value)
+        return row
+
+    def _check(self, relation: Relation) -> None:
+        """A table that looks newer than what was just read of it is read again."""
+        followed, now = self._by_oid.get(relation.oid), self._now.get(relation.oid)
+        if followed is None or now is None or followed.table.chosen is not None:
+            return
+        known = {column.name for column in (*now.layout.columns, *followed.layout.columns)}
+        if not known.issuperset(relation.columns) and now.layout.columns == followed.layout.columns:
+            raise ConflictError(
+                f"Table {followed.table.source_name} is being altered.", table=followed.table.source_name
+            )
