@@ -10,8 +10,9 @@ import duckdb
 
 from headwater.algebra.building import Catalog, build_query
 from headwater.algebra.changes import DOUBTFUL, IN_DOUBT, IS, OLD, PLACE, WAS, changes, regrouped
+from headwater.algebra.narrowing import links, numbered
 from headwater.algebra.relations import WEIGHT, Relation
-from headwater.algebra.render import render
+from headwater.algebra.render import render, scan_name
 from headwater.algebra.stages import SHOWN, Program, Stage, Types, compile_query
 
 _SPARK_TYPES = {"INTEGER": "int", "HUGEINT": "decimal(38,0)", "VARCHAR": "string"}
@@ -112,11 +113,38 @@ class DuckStream:
         which = (stage.source, frozenset(changed) & frozenset(stage.inputs), moments, full)
         if which not in self._texts:
             found = changes(stage, changed, time_moved=self.before != self.now, full=full)
-            self._texts[which] = None if found is None else (found.shape, self._text(found.relation))
+            self._texts[which] = None if found is None else (found.shape, self._narrowed(found.relation))
         return self._texts[which]
 
     def _text(self, relation: Relation) -> str:
         return render(relation, dialect="duckdb", moments=self.moments)
+
+    def _narrowed(self, relation: Relation) -> str:
+        """The text of a relation whose scans are cut down by their links, from the deltas on."""
+        named, leaves = numbered(relation)
+        known = links(named)
+        tables = {leaf: quoted(scan_name(scan)) for leaf, scan in leaves.items()}
+        made = {leaf: f"FROM {tables[leaf]}" for leaf, scan in leaves.items() if scan.version == "delta"}
+        while True:
+            ready = {
+                leaf: [link for link in known[leaf] if all(place in made for place, _ in link.places)]
+                for leaf in leaves
+                if leaf not in made
+            }
+            chosen = {leaf: found[0] for leaf, found in ready.items() if found}
+            if not chosen:
+                break
+            for leaf, link in chosen.items():
+                column = quoted(link.column)
+                values = " UNION ".join(
+                    f"SELECT {quoted(c)} FROM {place}" for place, c in sorted(link.places)
+                )
+                nulls = f" OR {column} IS NULL" if link.nulls else ""
+                made[leaf] = f"FROM {tables[leaf]} WHERE {column} IN ({values}){nulls}"
+        made |= {leaf: f"FROM {table}" for leaf, table in tables.items() if leaf not in made}
+        parts = ", ".join(f"{leaf} AS MATERIALIZED ({text})" for leaf, text in made.items())
+        text = render(named, dialect="duckdb", names=lambda scan: scan.source, moments=self.moments)
+        return f"WITH {parts} FROM ({text})" if parts else text
 
     def _moved(self, table: str) -> bool:
         self.con.execute(f"CREATE OR REPLACE TABLE {quoted(f'{table}@old')} AS FROM {quoted(f'{table}@new')}")
