@@ -40,7 +40,7 @@ def seen(world: World, text: str, snapshot: int | None = None) -> Counter[tuple[
     """What DuckDB sees under two attach names."""
     found = []
     for alias in ("lake", "anything"):
-        options = {} if snapshot is None else {"snapshot_version": snapshot}
+        options: dict[str, Any] = {} if snapshot is None else {"snapshot_version": snapshot}
         connection = duck(world.lake.dsn, alias=alias, **options)
         found.append(counted(connection.execute(text).fetchall()))
         connection.close()
@@ -153,7 +153,10 @@ def _hurry(world: World) -> None:
 def test_files_lie_where_the_sink_says_and_as_it_says(world: World, tmp_path: Path) -> None:
     start(world)
     world.run("INSERT INTO orders SELECT i, 'r' || i, i FROM range(100, 200) t(i)")
-    options = {"ducklake_sink_path": f"{tmp_path}/elsewhere/", "ducklake_sink_compression": "zstd"}
+    options: dict[str, Any] = {
+        "ducklake_sink_path": f"{tmp_path}/elsewhere/",
+        "ducklake_sink_compression": "zstd",
+    }
     world.make("r", TOTALS, **options)
     world.run("INSERT INTO orders SELECT i, 's' || i, i FROM range(200, 300) t(i)")
     world.refresh()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import duckdb
 from psycopg import conninfo
 
@@ -25,14 +27,17 @@ def attach(
     *,
     alias: str = "lake",
     encrypted: bool = False,
+    folders: Sequence[str] = (),
 ) -> duckdb.DuckDBPyConnection:
     """A new DuckDB session with the lake attached under `alias` and in use.
 
-    Passwords and keys travel as DuckDB secrets, never inside the ATTACH text, which errors repeat.
+    `folders` are those of tables whose files lie elsewhere than below the data path. Passwords and keys travel
+    as DuckDB secrets, never inside the ATTACH text, which errors repeat.
     """
     session = duckdb.connect()
     names = ["ducklake", "postgres_scanner"]
-    if encrypted or not parse_location(data_path).is_local:
+    places = [place for place in (data_path, *folders) if not parse_location(place).is_local]
+    if encrypted or places:
         names.append("httpfs")  # for object stores, and for its cryptography
     for name in names:
         session.execute(f"LOAD {literal(str(extension_file(name)))}")
@@ -43,8 +48,9 @@ def attach(
         f"CREATE OR REPLACE SECRET {_quoted(secret)} (TYPE postgres, PASSWORD ?)",
         [str(parameters.pop("password", None) or "")],
     )
-    if storage_secret := duckdb_secret(storage, data_path, name=f"{secret}_store"):
-        session.execute(*storage_secret)
+    for number, place in enumerate(places):
+        if storage_secret := duckdb_secret(storage, place, name=f"{secret}_store_{number}"):
+            session.execute(*storage_secret)
     session.execute(
         f"CREATE OR REPLACE SECRET {_quoted(secret + '_lake')} (TYPE ducklake, METADATA_PATH ?, "
         f"METADATA_PARAMETERS MAP {{'TYPE': 'postgres', 'SECRET': {literal(secret)}}})",

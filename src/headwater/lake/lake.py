@@ -175,8 +175,14 @@ class Lake:
 
     def duckdb(self, alias: str = "lake") -> duckdb.DuckDBPyConnection:
         """A DuckDB session with this lake attached as `alias` and in use."""
+        elsewhere = {table.path for table in self.state().tables.values() if not table.path_is_relative}
         return duckdb_session.attach(
-            self.db, self.store.options, self.data_path, alias=alias, encrypted=self.options().encrypted
+            self.db,
+            self.store.options,
+            self.data_path,
+            alias=alias,
+            encrypted=self.options().encrypted,
+            folders=sorted(elsewhere),
         )
 
     # -- what is in it ------------------------------------------------------------------------------

@@ -196,7 +196,7 @@ class Streams:
             self.publisher.withdraw(existing, sealed)
             self._sealing.forget(existing.definition, sealed)
         if any(sink.remote for sink in sealed.published):
-            self.publisher.deliver([str(definition.name)])
+            self.publisher.deliver([str(definition.name)], force=True)
         return done
 
     def _redefined(self, existing: StreamTable, definition: Definition) -> RefreshResult:
