@@ -227,9 +227,14 @@ class Loop:
             self._last_start[lease] = time.monotonic()
             future = self._pools[item.kind].submit(task.run)
             self._running[lease] = _Running(task, future)
-            future.add_done_callback(lambda _: self._wake.set())
+            future.add_done_callback(self._noticed)
             started += 1
         return started
+
+    def _noticed(self, future: Future[Sequence[Report]]) -> None:
+        """Wake the loop for what did something; a source that had nothing is asked again at the next look."""
+        if future.cancelled() or future.exception() is not None or future.result():
+            self._wake.set()
 
     def _of_kind(self, kind: Kind) -> int:
         return sum(running.task.item.kind == kind for running in self._running.values())
@@ -266,7 +271,8 @@ class Loop:
             self._failures.failed(lease, datetime.now(UTC), broken[0].message or "failed")
         else:
             self._failures.succeeded(lease)
-            self._summary.failed.pop(str(item), None)
+            if all(report.ok for report in reports):
+                self._summary.failed.pop(str(item), None)
         if error is None:
             task.done(reports)
         return len(reports)
