@@ -1,4 +1,4 @@
-"""An embedded server whose lake is made anew each time: for demos, never for data."""
+"""Databases that are made anew each time: for demos, never for data."""
 
 from __future__ import annotations
 
@@ -23,3 +23,12 @@ def open_emptied(folder: Path) -> EmbeddedServer:
         server.stop_if_unused()
         raise
     return server
+
+
+def fresh_database(server_dsn: str, name: str) -> str:
+    """A database beside the one of an address, empty even if it was there; returns its address."""
+    with psycopg.connect(server_dsn, autocommit=True) as connection:
+        identifier = sql.Identifier(name)
+        connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(identifier))
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(identifier))
+    return conninfo.make_conninfo(server_dsn, dbname=name)
