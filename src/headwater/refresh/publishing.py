@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -35,29 +35,45 @@ class Publisher:
         self._secrets = Secrets(lake)
         self._lakes: dict[tuple[str, ...], Lake] = {}
 
-    def pending(self) -> bool:
-        """Whether a sink is behind its stream table and may be tried now."""
-        return any(
-            _behind(stream, sink) and is_due(stream.sink_state(sink.name))
+    def names(self) -> list[str]:
+        """All sinks outside the lake, as `schema.table/sink`."""
+        return [_name(stream, sink) for stream in self.store.all() for sink in _outside(stream)]
+
+    def behind(self) -> list[str]:
+        """Those that do not hold the newest result and may be tried now, by one short query."""
+        return [
+            _name(stream, sink)
             for stream in self.store.all()
             for sink in _outside(stream)
-        )
+            if _behind(stream, sink) and is_due(stream.sink_state(sink.name))
+        ]
 
-    def deliver(self, names: Iterable[str] | None = None, *, force: bool = False) -> list[Delivered]:
+    def pending(self) -> bool:
+        """Whether a sink is behind its stream table and may be tried now."""
+        return bool(self.behind())
+
+    def deliver(
+        self,
+        names: Iterable[str] | None = None,
+        *,
+        sinks: Collection[str] | None = None,
+        force: bool = False,
+    ) -> list[Delivered]:
         """Serve the sinks that are behind, of the named stream tables or of all.
 
-        One that fails is noted and warned of, and does not stop the others; it is left alone for a while,
-        unless with `force`.
+        `sinks` are those that `names()` lists, if not all are meant. One that fails is noted and warned of,
+        and does not stop the others; it is left alone for a while, unless with `force`.
         """
         wanted = None if names is None else {key(table_name(name)) for name in names}
-        done = []
-        for stream in self.store.all() if wanted is None or wanted else []:
-            if wanted is not None and key(stream.name) not in wanted:
-                continue
-            for sink in _outside(stream):
-                if _behind(stream, sink):
-                    done.append(self._served(stream, sink, force))
-        return done
+        if wanted is not None and not wanted:
+            return []
+        return [
+            self._served(stream, sink, force)
+            for stream in self.store.all()
+            if wanted is None or key(stream.name) in wanted
+            for sink in _outside(stream)
+            if _behind(stream, sink) and (sinks is None or _name(stream, sink) in sinks)
+        ]
 
     def withdraw(self, stream: StreamTable, definition: Definition | None) -> None:
         """Take back what sinks hold that a stream table has no more; what cannot be reached stays."""
@@ -175,6 +191,10 @@ class Publisher:
 
     def _lake_key(self, sink: Sink) -> tuple[str, ...]:
         return (sink.catalog or "", sink.path or "", *(f"{name}={sink.s3[name]}" for name in sorted(sink.s3)))
+
+
+def _name(stream: StreamTable, sink: Sink) -> str:
+    return f"{stream.name}/{sink.name}"
 
 
 def _outside(stream: StreamTable) -> Sequence[Sink]:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import Literal
 from uuid import uuid4
 
-from headwater.algebra.views import normalised
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StreamTableError
 from headwater.lake.catalog import CatalogState, table_name
 from headwater.lake.lake import Lake
@@ -18,6 +17,17 @@ from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.binding import parse_type
 from headwater.refresh.compiling import Compiled, compile_definition, read_query
 from headwater.refresh.computing import Computation
+from headwater.refresh.defining import (
+    built_stream,
+    changed_options,
+    name_ddl,
+    refuse_cycle,
+    refuse_if_strict,
+    refuse_name,
+    same_rows,
+    sink_options,
+    storage_name,
+)
 from headwater.refresh.explaining import Explanation, explain
 from headwater.refresh.home_sinks import check_store
 from headwater.refresh.inputs import WaveState
@@ -35,15 +45,15 @@ from headwater.refresh.model import (
 from headwater.refresh.presenting import Presenting
 from headwater.refresh.provenance import Provenance
 from headwater.refresh.publishing import Publisher
-from headwater.refresh.sealing import Sealing, shown_option
+from headwater.refresh.sealing import Sealing
 from headwater.refresh.sources import Sources
 from headwater.refresh.spark_errors import spark_errors
 from headwater.refresh.status import StreamStatus, status_of
-from headwater.refresh.store import StreamStore, new_stream_id
+from headwater.refresh.store import StreamStore
 from headwater.refresh.verifying import verify
 from headwater.refresh.viewing import fresh_tags, written_by
 from headwater.refresh.wave import THIS_COMMIT, Wave, frontier_of
-from headwater.sinks.model import SINK_OPTIONS, SinkKind
+from headwater.sinks.model import SinkKind
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import columns_of
 from headwater.typedefs import TableName
@@ -141,7 +151,7 @@ class Streams:
     def _planned(self, existing: StreamTable, definition: Definition) -> PlannedChange:
         name, old = definition.name, existing.definition
         definition = self._sealing.known(definition, old)
-        if _same_rows(old, definition):
+        if same_rows(old, definition):
             changed = [
                 f"{what} changes from {before or 'none'} to {after or 'none'}."
                 for what, before, after in (
@@ -150,7 +160,7 @@ class Streams:
                 )
                 if before != after
             ]
-            changed += _changed_options(old, definition)
+            changed += changed_options(old, definition)
             if old.query != definition.query:
                 changed.append("The query is written otherwise, and means the same.")
             return PlannedChange(name, "alter" if changed else "nothing", tuple(changed))
@@ -205,7 +215,7 @@ class Streams:
             return self._nothing(existing, "same_definition", "It is defined like that already.")
         if planned.kind == "rebuild":
             return self._build(definition, existing)
-        if _sink_options(existing.definition) == _sink_options(definition):
+        if sink_options(existing.definition) == sink_options(definition):
             self.store.update_definition(existing.id, definition)
         else:
             self._change_sinks(existing, definition)
@@ -283,7 +293,7 @@ class Streams:
     def _check_mode(self, definition: Definition) -> None:
         if definition.mode is Mode.STRICT:
             compiled = compile_definition(self.connector(), definition, self.lake.state(), self.all())
-            _refuse_if_strict(definition, compiled)
+            refuse_if_strict(definition, compiled)
 
     def drop(self, name: TableName | str, *, if_exists: bool = False) -> bool:
         """Remove a stream table, its view and all that is stored for it, as one snapshot."""
@@ -376,10 +386,10 @@ class Streams:
     ) -> RefreshResult:
         began = time.monotonic()
         others = [stream for stream in self.all() if existing is None or stream.id != existing.id]
-        _refuse_itself(definition, existing)
+        refuse_name(definition)
         compiled = compile_definition(session, definition, tx.state, others)
-        _refuse_if_strict(definition, compiled)
-        _refuse_cycle(definition, existing, compiled, others)
+        refuse_if_strict(definition, compiled)
+        refuse_cycle(definition, existing, compiled, others)
         if existing is not None:
             self._presenting.remove(tx, existing, sinks=False)
         codec = next((s.compression for s in definition.published if not s.remote and s.compression), None)
@@ -391,7 +401,7 @@ class Streams:
         for stage in compiled.program.stages:
             name = storage_name(definition.name, stage.source)
             schema_of = parse_type(
-                "struct<" + ", ".join(f"{_name_ddl(n)}: {t}" for n, t in stage.types.items()) + ">"
+                "struct<" + ", ".join(f"{name_ddl(n)}: {t}" for n, t in stage.types.items()) + ">"
             )
             path = definition.storage_path if stage.source == "@" else None
             tx.create_table(name, columns_of(schema_of), path=path)  # type: ignore[arg-type]
@@ -404,7 +414,7 @@ class Streams:
             outcome = Computation(wave, str(definition.name), compiled, tables, None, moment).load()
             stream, states = self._presenting.fill(
                 tx,
-                _stream_of(definition, existing, compiled, stages, moment),
+                built_stream(definition, existing, compiled, stages, moment),
                 tables["@"],
                 refresh_id,
                 inputs,
@@ -445,115 +455,4 @@ class Streams:
         )
 
 
-def _stream_of(
-    definition: Definition,
-    existing: StreamTable | None,
-    compiled: Compiled,
-    stages: Sequence[StoredStage],
-    moment: datetime,
-) -> StreamTable:
-    """A stream table that is being built, in the place of another if there is one."""
-    upstream = [source.stream.id for source in compiled.sources.values() if source.stream is not None]
-    return StreamTable(
-        existing.id if existing is not None else new_stream_id(),
-        definition,
-        existing.status if existing is not None else Status.ACTIVE,
-        tuple(stages),
-        tuple((name, compiled.program.result.types[name]) for name in compiled.program.columns),
-        tuple(dict.fromkeys(upstream)),
-        None,
-        depends_on_time=any(stage.depends_on_time for stage in compiled.program.stages),
-        created_at=existing.created_at if existing is not None else moment,
-        published=existing.published if existing is not None else (),
-        sink_states=existing.sink_states if existing is not None else (),
-    )
-
-
-def _changed_options(old: Definition, new: Definition) -> list[str]:
-    """What changes of options and sinks, in sentences without secrets."""
-    changed = []
-    for option in sorted({*old.options, *new.options}):
-        before, after = old.options.get(option), new.options.get(option)
-        if before != after:
-            shown = [shown_option(option, value) or "none" for value in (before, after)]
-            what = f"changes from {shown[0]} to {shown[1]}" if shown[0] != shown[1] else "changes"
-            changed.append(f"Option {option} {what}.")
-    for sink in sorted({*old.sinks, *new.sinks}):
-        if old.sinks.get(sink) != new.sinks.get(sink):
-            verb = "is added" if sink not in old.sinks else "changes" if sink in new.sinks else "is dropped"
-            changed.append(f"Sink {sink} {verb}.")
-    return changed
-
-
-def _sink_options(definition: Definition) -> tuple[Mapping[str, str], Mapping[str, Mapping[str, str]]]:
-    given = {option: value for option, value in definition.options.items() if option in SINK_OPTIONS}
-    return given, definition.sinks
-
-
-def storage_name(name: TableName, source: str) -> TableName:
-    """Where a stage of a stream table is stored."""
-    tail = "" if source == "@" else f"__{source.removeprefix('@')}"
-    return TableName(STORAGE_SCHEMA, f"{name.schema}__{name.name}{tail}")
-
-
-def _name_ddl(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _same_rows(old: Definition, new: Definition) -> bool:
-    """Whether two definitions mean the same rows, however they are written."""
-    if old.fingerprint == new.fingerprint:
-        return True
-    if old.query is None or new.query is None:
-        return False
-    return (
-        replace(old, query=normalised(old.query)).fingerprint
-        == replace(new, query=normalised(new.query)).fingerprint
-    )
-
-
-def _refuse_if_strict(definition: Definition, compiled: Compiled) -> None:
-    reasons = compiled.program.reasons
-    if definition.mode is Mode.STRICT and reasons:
-        raise StreamTableError(
-            f"Stream table {definition.name} cannot follow changes, and its mode is strict.",
-            detail="; ".join(reasons),
-            hint="Write the query otherwise, or use REFRESH MODE auto.",
-            stream_table=str(definition.name),
-            reasons=list(reasons),
-        )
-
-
-def _refuse_itself(definition: Definition, existing: StreamTable | None) -> None:
-    if not definition.name.name or definition.name.schema == STORAGE_SCHEMA:
-        raise InvalidInputError(
-            f"{definition.name} is no name for a stream table.",
-            detail=f"Schema {STORAGE_SCHEMA} holds what is stored for stream tables.",
-        )
-
-
-def _refuse_cycle(
-    definition: Definition, existing: StreamTable | None, compiled: Compiled, others: Sequence[StreamTable]
-) -> None:
-    """A stream table must not read itself, however far round."""
-    if existing is None:
-        return
-    by_id = {stream.id: stream for stream in others}
-    waiting: list[tuple[StreamTable, tuple[str, ...]]] = [
-        (source.stream, (str(definition.name),))
-        for source in compiled.sources.values()
-        if source.stream is not None
-    ]
-    while waiting:
-        stream, path = waiting.pop()
-        if existing.id in stream.upstream:
-            round_ = " → ".join((*path, str(stream.name), str(definition.name)))
-            raise StreamTableError(
-                f"Stream table {definition.name} would read itself.",
-                detail=round_,
-                stream_table=str(definition.name),
-            )
-        waiting += [(by_id[i], (*path, str(stream.name))) for i in stream.upstream if i in by_id]
-
-
-__all__ = ["UNCHANGED", "PlannedChange", "Streams", "storage_name"]
+__all__ = ["UNCHANGED", "PlannedChange", "Streams"]
