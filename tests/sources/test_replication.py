@@ -118,6 +118,25 @@ def test_added_columns_follow_and_others_stop(shop: World) -> None:
     shop.check()
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+        "WHERE database = current_database()",
+        "DO $$ BEGIN EXECUTE format('DROP PUBLICATION %I', (SELECT pubname FROM pg_publication)); END $$",
+    ],
+)
+def test_what_a_lost_slot_did_not_say_is_found_by_a_copy(shop: World, damage: str) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY, a int)", "INSERT INTO t VALUES (1, 1), (2, 2)")
+    shop.add("t")
+    shop.run("INSERT INTO t VALUES (3, 3)", damage, "DELETE FROM t WHERE id = 1")
+    assert shop.capture().copied == ("public.t",)
+    shop.check()
+    shop.run("UPDATE t SET a = 0")
+    assert shop.capture().copied == ()
+    shop.check()
+
+
 def test_slot_and_publication_go_with_the_source(shop: World) -> None:
     shop.run("CREATE TABLE t (id int PRIMARY KEY)")
     shop.add("t")

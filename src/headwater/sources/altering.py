@@ -42,8 +42,8 @@ class Verdict:
     error: HeadwaterError | None = None
 
 
-def judge(table: SourceTable, now: Described | None, truncated: bool, triggers: int) -> Verdict:
-    """Compare a table with what was mirrored of it. `triggers` is how many of ours should be there."""
+def judge(table: SourceTable, now: Described | None, truncated: bool, parts: int) -> Verdict:
+    """Compare a table with what was mirrored of it. `parts` is how many parts should capture it."""
     was = table.layout
     if now is None or was is None or now.layout.oid != was.oid:
         what = "is not there any more" if now is None else "was dropped and made anew"
@@ -66,8 +66,8 @@ def judge(table: SourceTable, now: Described | None, truncated: bool, triggers: 
                 f"Column {column.name!r} of {table.source_name} changed from {column.type} to {found.type}.",
                 column.name,
             )
-    if now.triggers < triggers:
-        return Verdict(Action.COPY_AGAIN, "the triggers had been removed or disabled")
+    if now.installed < parts:
+        return Verdict(Action.COPY_AGAIN, "what captures its changes had been removed or disabled")
     if now.layout.storage != was.storage and (now.partitioned or not truncated):
         what = "partitions came, went or were emptied" if now.partitioned else "the table was rewritten"
         return Verdict(Action.COPY_AGAIN, what)

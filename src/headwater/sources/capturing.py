@@ -68,8 +68,12 @@ class Progress:
 class Method(Protocol):
     """A way of capturing changes."""
 
+    @property
+    def parts(self) -> int:
+        """How many parts capture a table, without one of which changes are missed."""
+
     def trigger_names(self, source: Source) -> tuple[str, ...]:
-        """Triggers without which changes are missed."""
+        """Those of them that are triggers."""
 
     def install(self, db: SourceDatabase, source: Source, tables: Mapping[int, Described]) -> None:
         """Install what captures these tables; what is there already is brought up to date."""
@@ -137,10 +141,9 @@ class Capturer:
         tables = _of(source, TableStatus.ACTIVE)
         if not tables:
             return True
-        installed = len(self.method.trigger_names(source))
         problems: dict[int, HeadwaterError] = {}
         now, batch = self.method.read(db, source, tables, problems)
-        verdicts = {table.number: self._judge(table, now, batch, installed) for table in tables}
+        verdicts = {table.number: self._judge(table, now, batch) for table in tables}
         for number, error in problems.items():
             verdicts[number] = Verdict(Action.STOP, error.message, error)
         if any(verdict.action is not Action.GO_ON for verdict in verdicts.values()):
@@ -151,9 +154,11 @@ class Capturer:
             self._consumed(source, db, moved, batch)
         return True
 
-    def _judge(self, table: SourceTable, now: dict[int, Described], batch: Batch, installed: int) -> Verdict:
+    def _judge(self, table: SourceTable, now: dict[int, Described], batch: Batch) -> Verdict:
         changes = batch.tables.get(table.number)
-        return judge(table, now.get(table.number), changes is not None and changes.truncated, installed)
+        return judge(
+            table, now.get(table.number), changes is not None and changes.truncated, self.method.parts
+        )
 
     # -- copies -------------------------------------------------------------------------------------
 

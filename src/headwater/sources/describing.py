@@ -72,8 +72,8 @@ class Described:
     replica_identity: str
     estimated_rows: float
     """What PostgreSQL believes, or what its files have room for."""
-    triggers: int
-    """How many of our triggers are there and fire."""
+    installed: int
+    """How many of the parts that capture it are there: of triggers, those that fire."""
     primary: bool
     """Whether the key is the primary key."""
     generated: bool
@@ -137,7 +137,7 @@ def _described(row: tuple[Any, ...], columns: list[tuple[Any, ...]], table: Sour
         owned=bool(owned),
         replica_identity=identity,
         estimated_rows=float(tuples or 0),
-        triggers=int(triggers),
+        installed=int(triggers),
         primary=bool(primary),
         generated=any(each[4] and each[2] in names for each in rows),
         defaulted=defaulted,

@@ -22,6 +22,7 @@ from headwater.sources.triggers import TROUBLE
 
 #: Images that are taken apart before they become Arrow, which needs far less room.
 _AT_ONCE = 50_000
+_READ_AT_ONCE = 5_000
 
 
 def apply(
@@ -192,32 +193,33 @@ def _split(changes: Net | NetRows, layout: Layout) -> tuple[pa.Table, pa.Table]:
     """Rows that go, and rows that come."""
     removed, added = _Parts(layout), _Parts(layout)
     filled = isinstance(changes, NetRows)
+    names = {column.name for column in layout.columns}
     for row, amount in _rows(changes, layout):
-        for column in layout.columns:
-            if column.name not in row:
-                # Written before the column was there.
-                row[column.name] = column.missing
-                filled = True
+        if not names <= row.keys():
+            # Written before some column was there.
+            row = {**{column.name: column.missing for column in layout.columns}, **row}
+            filled = True
         (added if amount > 0 else removed).add(row, abs(amount))
     if filled:
         return _cancelled(removed.whole(), added.whole())
     return removed.whole(), added.whole()
 
 
-def _rows(changes: Net | NetRows, layout: Layout) -> Iterator[tuple[dict[str, Any], int]]:
+def _rows(changes: Net | NetRows, layout: Layout) -> Iterator[tuple[Mapping[str, Any], int]]:
     if isinstance(changes, NetRows):
-        yield from ((dict(row), amount) for row, amount in changes.rows)
+        yield from changes.rows
         return
-    fields = reader(layout.columns)
-    for image, amount in changes.images:
-        row = fields(image)
-        if TROUBLE in row:
-            raise SourceChangedError(
-                "A changed row could not be captured: the columns or the condition do not fit the table.",
-                detail=row[TROUBLE],
-                hint="Remove the source and add it again with columns and a condition that fit.",
-            )
-        yield row, amount
+    read = reader(layout.columns)
+    for start in range(0, len(changes.images), _READ_AT_ONCE):
+        part = changes.images[start : start + _READ_AT_ONCE]
+        for row, (_, amount) in zip(read([image for image, _ in part]), part, strict=True):
+            if TROUBLE in row:
+                raise SourceChangedError(
+                    "A changed row could not be captured: the columns or the condition do not fit the table.",
+                    detail=row[TROUBLE],
+                    hint="Remove the source and add it again with columns and a condition that fit.",
+                )
+            yield row, amount
 
 
 def _cancelled(removed: pa.Table, added: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -11,7 +11,7 @@ snapshot is left out, until everything that can be in it has passed.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import psycopg
 from psycopg import sql
@@ -51,6 +51,8 @@ def slot_name(source: Source) -> str:
 class Replication:
     """Capture by logical replication, for `Capturer`."""
 
+    parts = 2  # the slot, and the table in the publication
+
     def trigger_names(self, source: Source) -> tuple[str, ...]:
         """None."""
         return ()
@@ -80,7 +82,9 @@ class Replication:
         """The tables as they are, and what committed since their positions."""
 
         def work(connection: Connection, moment: Moment) -> tuple[dict[int, Described], Batch]:
-            now = describe(connection, tables, (), problems)
+            now = _with_parts(connection, source, tables, describe(connection, tables, (), problems))
+            if any(described.installed < self.parts for described in now.values()):
+                return now, Batch("0/0")  # what was missed is found by a copy
             # What committed by now is in the log before this place.
             end = str(connection.execute("SELECT pg_current_wal_flush_lsn()::text").fetchall()[0][0])
             return now, self._batch(connection, source, tables, now, end)
@@ -215,12 +219,7 @@ def cannot_publish(connection: Connection, tables: Mapping[int, Described]) -> s
 
 def _publish(connection: Connection, name: str, tables: Sequence[SourceTable]) -> None:
     published = sql.Identifier(name)
-    there = {
-        (row[0], row[1])
-        for row in connection.execute(
-            "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = %s", (name,)
-        ).fetchall()
-    }
+    there = set(connection.execute(_PUBLISHED, (name,)).fetchall())
     if connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", (name,)).fetchone() is None:
         connection.execute(sql.SQL("CREATE PUBLICATION {}").format(published))
     for table in tables:
@@ -232,10 +231,33 @@ def _publish(connection: Connection, name: str, tables: Sequence[SourceTable]) -
             )
 
 
+def _with_parts(
+    connection: Connection, source: Source, tables: Sequence[SourceTable], now: dict[int, Described]
+) -> dict[int, Described]:
+    """Tables with what of the parts that capture them is there."""
+    name = slot_name(source)
+    slot = connection.execute(_GOOD_SLOT, (name,)).fetchone() is not None
+    published = set(connection.execute(_PUBLISHED, (name,)).fetchall())
+    return {
+        table.number: replace(
+            now[table.number], installed=int(slot) + ((table.schema, table.name) in published)
+        )
+        for table in tables
+        if table.number in now
+    }
+
+
+_GOOD_SLOT = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND wal_status <> 'lost'"
+_PUBLISHED = "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = %s"
+
+
 def _create_slot(connection: Connection, name: str) -> None:
-    there = connection.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", (name,)).fetchone()
-    if there is not None:
+    if connection.execute(_GOOD_SLOT, (name,)).fetchone() is not None:
         return
+    # One that lost its log is of no use any more.
+    connection.execute(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (name,)
+    )
     connection.execute(f"SET statement_timeout = '{_SLOT_SECONDS}s'")
     try:
         connection.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
@@ -371,6 +393,9 @@ class _Reading:
             one.layout.oid: [column.name for column in one.layout.columns if column.form is Form.LIST]
             for one in tables.values()
         }
+        self._columns = {
+            one.layout.oid: frozenset(column.name for column in one.layout.columns) for one in tables.values()
+        }
         self._now = {described.layout.oid: described for described in now.values()}
         self._xid = 0
         self._waiting: list[Message] = []
@@ -412,7 +437,7 @@ class _Reading:
             followed.truncate()
 
     def _row(self, oid: int, values: Row) -> Row:
-        wanted = {column.name for column in self._by_oid[oid].layout.columns}
+        wanted = self._columns[oid]
         row = {name: value for name, value in values.items() if name in wanted}
         for name in self._arrays[oid]:
             value = row.get(name)

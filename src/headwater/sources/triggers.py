@@ -81,6 +81,8 @@ class Names:
 class Triggers:
     """Capture by triggers, for `Capturer`."""
 
+    parts = 2
+
     def trigger_names(self, source: Source) -> tuple[str, ...]:
         """Triggers without which changes are missed."""
         return Names(source.id).triggers
@@ -145,7 +147,7 @@ def install(connection: Connection, source: Source, tables: Mapping[int, Describ
     for number, described in tables.items():
         table = by_number[number]
         connection.execute(_function(names, table))
-        if described.triggers < len(names.triggers):
+        if described.installed < len(names.triggers):
             _create_triggers(connection, names, table, described)
 
 
