@@ -147,6 +147,8 @@ class Leases:
     def still_there(self) -> None:
         """The service's loop runs. Without this, its leases are not renewed: a hung process is replaced."""
         self._alive_at = self.clock()
+        if self._thread is not None and not self._thread.is_alive() and not self._stopped:
+            self._begin()  # whatever ended it, a service without leases would run on and do nothing
 
     # -- keeping them -------------------------------------------------------------------------------
 
@@ -156,6 +158,9 @@ class Leases:
         given = {"lake": self._lake}
         write(self.db, lambda connection: [connection.execute(text, given) for text in sql.TIDY])
         self.round()
+        self._begin()
+
+    def _begin(self) -> None:
         self._thread = threading.Thread(target=self._keep, name="headwater-leases", daemon=True)
         self._thread.start()
 
