@@ -28,7 +28,7 @@ from headwater.sinks.positions import (
     read_position,
     write_position,
 )
-from headwater.sinks.postgres_values import postgres_rows, postgres_type
+from headwater.sinks.postgres_values import are_plain, postgres_csv, postgres_rows, postgres_type
 from headwater.sinks.result import ROW_ID, Result
 from headwater.sinks.target import Applied
 from headwater.typedefs import TableName
@@ -266,6 +266,10 @@ class _Table:
 
     def apply(self, came: pa.Table, went: pa.Table) -> Applied:
         """Remove, change and add rows, each found by its key."""
+        if self.result.key is None:
+            self._delete(went)
+            self._copy(self._identifier, self._columns, [came])
+            return Applied("changes", came.num_rows, went.num_rows)
         old = {key: place for place, key in enumerate(self._keys(went))}
         new = self._keys(came)
         again = [key in old for key in new]
@@ -284,14 +288,16 @@ class _Table:
     def _delete(self, gone: pa.Table) -> None:
         if not gone.num_rows:
             return
-        columns = [column for column in self._columns if column.name in self._key]
-        keys = gone.select([column.name for column in columns])
-        self._fill(_GONE, columns, keys)
+        # Whether the number of a row still means that row is seen by its values.
+        compared = [column for column in self._columns if self.result.key is None or column.name in self._key]
+        rows = gone.select([column.name for column in compared])
+        self._fill(_GONE, compared, rows)
+        others = [_same(column) for column in compared if column.name not in self._key]
         count = 0
-        for match in self._matches(keys):
+        for match in self._matches(rows):
             count += self.connection.execute(
                 sql.SQL("DELETE FROM {} t USING {} n WHERE {}").format(
-                    self._identifier, _temporary(_GONE), match
+                    self._identifier, _temporary(_GONE), sql.SQL(" AND ").join([match, *others])
                 )
             ).rowcount
         if count != gone.num_rows:
@@ -346,16 +352,19 @@ class _Table:
 
     def _copy(self, place: sql.Identifier, columns: Sequence[Column], pieces: Iterable[pa.Table]) -> int:
         count = 0
-        names = _names([column.name for column in columns])
-        with (
-            self.connection.cursor() as cursor,
-            cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(place, names)) as copy,
-        ):
+        listed = [column.name for column in columns]
+        plain = are_plain(columns)
+        form = sql.SQL(" (FORMAT csv)" if plain else "")
+        text = sql.SQL("COPY {} ({}) FROM STDIN{}").format(place, _names(listed), form)
+        with self.connection.cursor() as cursor, cursor.copy(text) as copy:
             for piece in pieces:
-                ordered = piece.select([column.name for column in columns])
+                ordered = piece.select(listed)
+                count += ordered.num_rows
+                if plain:
+                    copy.write(postgres_csv(ordered))
+                    continue
                 for row in postgres_rows(ordered, columns):
                     copy.write_row(row)
-                count += piece.num_rows
         return count
 
 
@@ -370,6 +379,12 @@ def _definition(column: Column) -> sql.Composable:
 
 def _type_sql(kind: Any) -> sql.SQL:
     return sql.SQL(kind)
+
+
+def _same(column: Column) -> sql.Composable:
+    """Two values are the same; of JSON, which has no equality, the texts."""
+    text = sql.SQL("::text") if postgres_type(column) in ("json", "json[]") else sql.SQL("")
+    return sql.SQL("t.{0}{1} IS NOT DISTINCT FROM n.{0}{1}").format(sql.Identifier(column.name), text)
 
 
 def _names(names: Iterable[str]) -> sql.Composable:
