@@ -13,6 +13,7 @@ from datetime import datetime
 from io import StringIO
 from typing import Any
 
+import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -194,6 +195,22 @@ def test_what_fails_waits_longer_each_time_and_stops_nobody(scene: Scene) -> Non
     summary = scene.stop(thread)
     assert 2 <= summary.actions["source", "FAILED"] <= 6
     assert summary.failed == {}
+
+
+def test_connections_that_are_cut_are_no_failure(scene: Scene) -> None:
+    thread = scene.start()
+    scene.until(lambda: bool(scene.loop.state.items))
+    for _ in range(5):
+        with psycopg.connect(scene.lake.dsn, autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        before = scene.chain.count("captured shop")
+        scene.sources.waiting.add("shop")
+        scene.until(lambda before=before: scene.chain.count("captured shop") > before)  # type: ignore[misc]
+    summary = scene.stop(thread)
+    assert not summary.failed
 
 
 def test_late_runs_are_skipped(scene: Scene) -> None:

@@ -312,8 +312,16 @@ class Loop:
         lags: Mapping[str, float] = {}
         items = []
         for lease, item in self._items.items():
-            failures = self._failures.count(lease)
+            part, failures = self._parts[item.kind], self._failures.count(lease)
             error = self._failures.message(lease) if failures else None
+            if lease in held:
+                late.update(part.late(item, now))
+                if error is not None:
+                    failing[str(item)] = error
+                if isinstance(part, StreamPart):
+                    for name, (count, why) in part.failing(item).items():
+                        failing[name] = why
+                        failures, error = max(failures, count), error or why
             items.append(
                 ItemState(
                     item.kind,
@@ -322,17 +330,12 @@ class Loop:
                     lease in self._running,
                     failures,
                     error,
-                    self._failures.retry_at(lease) if failures else None,
+                    self._failures.retry_at(lease) if self._failures.count(lease) else None,
                 )
             )
-            if lease in held:
-                late.update(self._parts[item.kind].late(item, now))
-                if error is not None:
-                    failing[str(item)] = error
         streams = self._parts.get("streams")
         if isinstance(streams, StreamPart):
             lags = streams.lags(now)
-            failing.update(streams.failing())
         self.state = ServiceState(
             self._leases.id,
             self._started_at,

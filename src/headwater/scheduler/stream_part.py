@@ -172,13 +172,19 @@ class StreamPart:
             found[str(stream.name)] = 0.0 if since is None else max(0.0, (now - since).total_seconds())
         return found
 
-    def failing(self) -> Mapping[str, str]:
-        """Stream tables whose last refresh failed, with why."""
-        return {
-            str(self._streams[each].name): self._failures.message(each)
-            for each in self._failures.names()
-            if each in self._streams
-        }
+    def failing(self, item: Item) -> Mapping[str, tuple[int, str]]:
+        """Stream tables of a group whose last refresh failed: how often in a row, and why.
+
+        One that was suspended for it still fails, until it is resumed or has no schedule any more.
+        """
+        found: dict[str, tuple[int, str]] = {}
+        for stream in self._groups.get(item.id, ()):
+            count = max(stream.failures, self._failures.count(stream.id))
+            if count and stream.definition.schedule is not None:
+                known = self._failures.count(stream.id)
+                why = self._failures.message(stream.id) if known else stream.last_error
+                found[str(stream.name)] = (count, why or "failed")
+        return found
 
     def late(self, item: Item, now: datetime) -> Mapping[str, float]:
         """Stream tables of a group that should have been refreshed a while ago."""
