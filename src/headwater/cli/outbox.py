@@ -117,7 +117,7 @@ class Relayed:
 @click.group("outbox")
 @common_options
 def command() -> None:
-    """Deliver the changes of stream tables to consumers, in order, at least once."""
+    """Deliver the changes of stream tables to a table, a webhook or standard output."""
 
 
 @command.command("add")
@@ -186,9 +186,9 @@ def remove(name: str) -> Removed:
 @click.option("--follow", is_flag=True, help="Go on until stopped.")
 @common_options
 def relay(names: tuple[str, ...], limit: int | None, follow: bool) -> Relayed | int | Any:
-    """Deliver what is pending, in all outboxes or the named ones; `headwater run` does it by itself.
+    """Deliver what is pending, in all outboxes or the named ones.
 
-    Events for standard output are the only output then: one JSON document per line.
+    `headwater run` does it by itself. Events for standard output are the only output then: one JSON document per line.
     """
     if follow and limit is not None:
         raise click.UsageError("--limit ends, and --follow does not.")
