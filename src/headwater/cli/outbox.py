@@ -188,7 +188,8 @@ def remove(name: str) -> Removed:
 def relay(names: tuple[str, ...], limit: int | None, follow: bool) -> Relayed | int | Any:
     """Deliver what is pending, in all outboxes or the named ones.
 
-    `headwater run` does it by itself. Events for standard output are the only output then: one JSON document per line.
+    `headwater run` does it by itself. Events for standard output are the only output then: one JSON
+    document per line.
     """
     if follow and limit is not None:
         raise click.UsageError("--limit ends, and --follow does not.")
