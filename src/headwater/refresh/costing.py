@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
-from headwater.refresh.model import Action, Prediction, RefreshResult, StreamTable
+from dataclasses import dataclass
+
+from headwater.refresh.catalog_rows import Recorded
+from headwater.refresh.model import Action, Prediction, StreamTable
 from headwater.refresh.store import StreamStore
 
 #: How many refreshes are looked at, and how much each older one counts less than the next.
 _REMEMBERED, _DECAY = 50, 0.8
+#: Seconds that a further row takes, as long as rows in one number only were seen.
+_PER_ROW = 2e-5
+#: A refresh that took so many times as long as another of at least as many rows met a process still cold.
+_COLD = 3.0
 
 
-def predict(store: StreamStore, stream: StreamTable, rows_in: int) -> Prediction:
+@dataclass(frozen=True)
+class Expected:
+    """What is expected either way, and on what ground."""
+
+    prediction: Prediction
+    #: Full refreshes since changes were last followed, and how often these were followed in memory.
+    since: int = 0
+    tried: int = 0
+
+    @property
+    def stale(self) -> bool:
+        """Whether following changes was given up so long ago that it should be tried again.
+
+        What was slow once (a process that had just started, a busy machine) would be avoided for ever.
+        Each time that it was in vain, the next try waits twice as long.
+        """
+        return self.since >= 1 << min(self.tried, 5)
+
+
+def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
     """Seconds that an incremental and a full refresh are expected to take."""
     history = store.history(stream.name, _REMEMBERED)
-    full = _average([each.seconds for each in history if each.action in (Action.FULL, Action.REINITIALIZE)])
-    return Prediction(
-        _incremental([each for each in history if each.action is Action.INCREMENTAL], rows_in), full
-    )
+    full = [each for each in history if each.action in (Action.FULL, Action.REINITIALIZE)]
+    followed = [each for each in history if each.action is Action.INCREMENTAL]
+    actions = [each.action for each in history if each in full or each in followed]
+    since = actions.index(Action.INCREMENTAL) if followed else 0
+    prediction = Prediction(_incremental(_warm(followed), rows_in), _average(_warm(full)))
+    return Expected(prediction, since, len(followed))
 
 
-def _average(values: list[float]) -> float | None:
+def _warm(history: list[Recorded]) -> list[Recorded]:
+    """Without refreshes that another of at least as many rows undercuts by far."""
+    return [
+        each
+        for each in history
+        if not any(o.rows_in >= each.rows_in and o.seconds * _COLD < each.seconds for o in history)
+    ]
+
+
+def _average(history: list[Recorded]) -> float | None:
     """The mean of what is newest first, the newest counting most."""
-    weights = [_DECAY**number for number in range(len(values))]
-    if not values:
+    weights = [_DECAY**number for number in range(len(history))]
+    if not history:
         return None
-    return sum(w * v for w, v in zip(weights, values, strict=True)) / sum(weights)
+    return sum(w * each.seconds for w, each in zip(weights, history, strict=True)) / sum(weights)
 
 
-def _incremental(history: list[RefreshResult], rows_in: int) -> float | None:
+def _incremental(history: list[Recorded], rows_in: int) -> float | None:
     """A line through seconds by changed rows, by least squares in which the newest counts most."""
     if not history:
         return None
@@ -36,8 +73,7 @@ def _incremental(history: list[RefreshResult], rows_in: int) -> float | None:
     mean_y = sum(y * weight for _, y, weight in points) / total
     spread = sum(weight * (x - mean_x) ** 2 for x, _, weight in points)
     if spread == 0:
-        # One size seen: more rows take more time, in proportion at worst.
-        return mean_y * max(1.0, rows_in / mean_x) if mean_x else mean_y
+        return mean_y + max(0.0, rows_in - mean_x) * _PER_ROW
     slope = sum(weight * (x - mean_x) * (y - mean_y) for x, y, weight in points) / spread
     fastest = min(each.seconds for each in history)
     return max(fastest / 2, mean_y + max(0.0, slope) * (rows_in - mean_x))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headwater.errors import SnapshotError
 from headwater.lake.catalog import CatalogState
 from headwater.refresh.compiling import Compiled
-from headwater.refresh.costing import predict
+from headwater.refresh.costing import Expected, expect
 from headwater.refresh.model import Action, Mode, Prediction, StreamTable
 
 if TYPE_CHECKING:
@@ -77,9 +77,10 @@ def decide(
     if not computation.inputs.deltas and not computation.time_moved:
         return Decision(Action.INCREMENTAL, "no_changes", "Nothing it reads has changed.")
     rows = computation.inputs.changed_rows
-    prediction = predict(store, stream, rows)
+    expected = expect(store, stream, rows)
+    prediction = expected.prediction
     if mode is Mode.AUTO:
-        chosen = _cheaper(prediction, rows) or _mostly_changed(prediction, computation)
+        chosen = _cheaper(expected, rows) or _mostly_changed(prediction, computation)
         if chosen is not None:
             return chosen
     return Decision(
@@ -87,17 +88,17 @@ def decide(
     )
 
 
-def _cheaper(prediction: Prediction, rows: int) -> Decision | None:
-    """Everything anew, where that is expected to be clearly faster."""
+def _cheaper(expected: Expected, rows: int) -> Decision | None:
+    """Everything anew, where that is expected to be clearly faster; now and then the other is tried again."""
+    prediction = expected.prediction
     slow, full = prediction.incremental, prediction.full
     if slow is None or full is None or slow <= GAIN * full:
         return None
-    return Decision(
-        Action.FULL,
-        "cheaper",
-        f"Following {rows} changed rows is expected to take {slow:.2f} s, computing it anew {full:.2f} s.",
-        prediction,
-    )
+    words = f"Following {rows} changed rows is expected to take {slow:.2f} s, computing it anew {full:.2f} s"
+    if expected.stale:
+        reason = f"{words}; that was last tried {expected.since} refreshes ago, and is tried again."
+        return Decision(Action.INCREMENTAL, "tried_again", reason, prediction)
+    return Decision(Action.FULL, "cheaper", f"{words}.", prediction)
 
 
 def _mostly_changed(prediction: Prediction, computation: Computation) -> Decision | None:

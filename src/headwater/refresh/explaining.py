@@ -10,7 +10,7 @@ from headwater.algebra.describing import operators
 from headwater.errors import SnapshotError
 from headwater.lake.catalog import CatalogState
 from headwater.refresh.compiling import Compiled
-from headwater.refresh.costing import predict
+from headwater.refresh.costing import expect
 from headwater.refresh.model import Mode, Prediction, StreamTable
 from headwater.refresh.sources import Source
 from headwater.refresh.store import StreamStore
@@ -127,7 +127,7 @@ def explain(
             )
             for stage in compiled.program.stages
         ),
-        Prediction() if stream is None else predict(store, stream, _pending(sources)),
+        Prediction() if stream is None else expect(store, stream, _pending(sources)).prediction,
     )
 
 

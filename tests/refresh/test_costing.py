@@ -1,0 +1,78 @@
+"""What a refresh is expected to cost, from what others took."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headwater.refresh.costing import Expected, expect
+from headwater.refresh.model import Action
+
+
+@dataclass(frozen=True)
+class Past:
+    action: Action
+    rows_in: int
+    seconds: float
+
+
+class Store:
+    """Only what the model reads of a store: past refreshes, newest first."""
+
+    def __init__(self, past: Sequence[Past]):
+        self.past = past
+
+    def history(self, name: object, limit: int) -> Sequence[Past]:
+        return self.past[:limit]
+
+
+def expected(past: Sequence[Past], rows_in: int) -> Expected:
+    store: Any = Store(past)
+    stream: Any = SimpleNamespace(name="t")
+    return expect(store, stream, rows_in)
+
+
+def followed(rows: int, seconds: float) -> Past:
+    return Past(Action.INCREMENTAL, rows, seconds)
+
+
+def full(seconds: float) -> Past:
+    return Past(Action.FULL, 0, seconds)
+
+
+def test_without_history_nothing_is_expected() -> None:
+    assert expected([], 5).prediction.incremental is None
+    assert expected([], 5).prediction.full is None
+
+
+def test_a_few_rows_more_than_ever_seen_take_hardly_longer() -> None:
+    assert expected([followed(3, 0.5)], 100).prediction.incremental == pytest.approx(0.5, abs=0.01)
+
+
+def test_time_grows_with_rows_as_it_did() -> None:
+    past = [followed(1_000, 1.0), followed(2_000, 2.0), followed(4_000, 4.0)]
+    assert expected(past, 8_000).prediction.incremental == pytest.approx(8.0, rel=0.01)
+
+
+def test_a_cold_start_is_forgotten_once_there_is_something_warm() -> None:
+    past = [followed(3, 0.4), followed(3, 9.0), full(2.0), full(15.0)]
+    prediction = expected(past, 3).prediction
+    assert prediction.incremental == pytest.approx(0.4)
+    assert prediction.full == pytest.approx(2.0)
+
+
+def test_what_was_given_up_is_tried_again_ever_more_rarely() -> None:
+    assert not expected([full(1.0), followed(3, 9.0)], 3).stale
+    assert expected([full(1.0), full(1.0), followed(3, 9.0)], 3).stale
+    twice = [followed(3, 9.0), full(1.0), full(1.0), followed(3, 9.0)]
+    assert not expected([full(1.0)] * 3 + twice, 3).stale
+    assert expected([full(1.0)] * 4 + twice, 3).stale
+
+
+def test_what_was_never_given_up_is_not_stale() -> None:
+    assert not expected([followed(3, 0.4), full(1.0)], 3).stale
+    assert not expected([full(1.0)], 3).stale
