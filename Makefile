@@ -20,7 +20,7 @@ $(STAMP): requirements.lock pyproject.toml tools/setup.py
 lock:      ## Resolve pyproject.toml into requirements.lock again
 	@$(BIN)/uv pip compile -q --no-emit-index-url --no-annotate --no-header --extra dev --python-version 3.11 pyproject.toml -o requirements.lock
 
-demo: $(STAMP)   ## Create a lake, change it, read it at two snapshots from Headwater and DuckDB
+demo: $(STAMP)   ## Orders arrive in PostgreSQL, revenue by region stays fresh in the lake, DuckDB reads it
 	@$(BIN)/headwater demo
 
 check: $(STAMP)  ## Lint, formatting, types and layers

@@ -37,7 +37,7 @@ COMMANDS = {
     "verify": "Compare stream tables with what DuckDB computes.",
     "provenance": "Show which refresh wrote which snapshot, and from what.",
     "lineage": "Show the columns that a stream table's columns come from.",
-    "demo": "Create a small lake, change it, and read it at two snapshots.",
+    "demo": "From PostgreSQL to the lake, live: orders, or a leaderboard.",
 }
 
 EXIT_INTERRUPTED = 130

@@ -109,7 +109,7 @@ def tell(
             writer.start()
             _watch(session, seen, began + seconds, show)
             writer.stop()
-            _watch(session, seen, time.monotonic(), show)
+            _watch(session, seen, time.monotonic() + _PATIENCE, show, enough=lambda: seen.last >= writer.last)
             regions = _regions(session)
         with database.connection() as connection:
             truth = _truth(connection)
@@ -154,23 +154,30 @@ class _Orders:
 
 
 def _watch(
-    session: duckdb.DuckDBPyConnection, seen: Seen, until: float, show: Callable[[Sight], None]
+    session: duckdb.DuckDBPyConnection,
+    seen: Seen,
+    until: float,
+    show: Callable[[Sight], None],
+    enough: Callable[[], bool] | None = None,
 ) -> None:
-    """Look again and again until a time, and after it until everything written is seen."""
-    while (now := time.monotonic()) < until or seen.last < seen.writer.last:
-        if now > until + _PATIENCE:
-            raise HeadwaterError(
-                f"The last orders were not seen within {_PATIENCE:.0f} seconds.",
-                hint="`headwater history` and `headwater source list` say what went wrong.",
-            )
+    """Look again and again until a time, or until it is enough, which it must be by then."""
+    while enough is None or not enough():
+        left = until - time.monotonic()
+        if left < 0:
+            break
         rows = session.execute(
             f"SELECT region, orders, revenue, newest FROM {STREAM} ORDER BY region"
         ).fetchall()
         seen.look(max((row[3] for row in rows), default=None))
         regions = tuple((row[0], row[1], row[2]) for row in rows)
-        left = max(0.0, until - now)
+        left = 0.0 if enough is not None else left
         show(Sight(regions, len(seen.writer.committed), len(seen.times), seen.latencies(WARM_UP), left))
         time.sleep(_LOOK)
+    if enough is not None and not enough():
+        raise HeadwaterError(
+            f"The last orders were not seen within {_PATIENCE:.0f} seconds.",
+            hint="`headwater history` and `headwater source list` say what went wrong.",
+        )
 
 
 def _regions(session: duckdb.DuckDBPyConnection) -> tuple[tuple[str, int, Decimal], ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,10 @@ def running_service(hw: Headwater) -> Iterator[list[Report]]:
     """What `headwater run` does, until the block ends; yields its reports, as they come."""
     reports: list[Report] = []
     service = Service(hw, observer=reports.append)
-    thread = threading.Thread(target=service.run, name="headwater-demo-service", daemon=True)
-    thread.start()
-    try:
-        yield reports
-    finally:
-        service.stop()
-        thread.join()
+    with ThreadPoolExecutor(1, thread_name_prefix="headwater-demo-service") as pool:
+        ended = pool.submit(service.run)
+        try:
+            yield reports
+        finally:
+            service.stop()
+        ended.result()
