@@ -13,6 +13,7 @@ from rich.table import Table
 
 from benchmarks import (
     bulk_append,
+    capture,
     lone_writer,
     rows,
     scan_planning,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, Callable[[Environment], Iterator[Result]]] = {
     "bulk_append": bulk_append.run,
     "lone_writer": lone_writer.run,
     "rows": rows.run,
+    "capture": capture.run,
 }
 #: Their data is as large as a scale says.
 SPARK_BENCHMARKS: dict[str, Callable[[Environment, float], Iterator[Result]]] = {

@@ -121,6 +121,45 @@ def test_what_fails_in_one_source_is_a_result_and_others_go_on(world: World) -> 
     assert world.sources.get("shop").failures == 0
 
 
+def test_a_mirror_that_was_dropped_is_made_anew(world: World) -> None:
+    world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    world.add("t")
+    with world.lake.transaction() as tx:
+        tx.drop_table("t")
+    world.run("INSERT INTO t VALUES (2)")
+    assert world.capture().stopped == ("public.t",)
+    world.sources.resync("shop")
+    world.check()
+
+
+def test_a_source_whose_database_is_gone_can_be_forgotten(world: World) -> None:
+    world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    world.add("t")
+    world.pg.close()
+    world.sources.close()
+    name = psycopg.conninfo.conninfo_to_dict(world.dsn)["dbname"]
+    with psycopg.connect(world.lake.dsn, autocommit=True) as other:
+        other.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+    with pytest.raises(HeadwaterError, match="does not exist"):
+        world.sources.remove("shop")
+    world.sources.remove("shop", force=True)
+    assert world.sources.all() == []
+    assert world.here("FROM t") == {(1,): 1}
+
+
+def test_rows_that_are_hidden_from_us_are_not_taken_for_all(world: World) -> None:
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY)",
+        "ALTER TABLE t ENABLE ROW LEVEL SECURITY",
+        "DROP ROLE IF EXISTS half_blind",
+        "CREATE ROLE half_blind LOGIN",
+        "GRANT SELECT, TRIGGER ON t TO half_blind",
+    )
+    with pytest.raises(HeadwaterError, match="Row security"):
+        world.sources.add(world.dsn + " user=half_blind", ["t"], name="shop", capture="triggers")
+    world.run("DROP OWNED BY half_blind", "DROP ROLE half_blind")
+
+
 def test_a_paused_source_loses_nothing(world: World) -> None:
     world.run("CREATE TABLE t (id int PRIMARY KEY)")
     world.add("t")

@@ -214,10 +214,11 @@ def resync(name: str, tables: Sequence[str]) -> Captures:
 @command.command("remove")
 @click.argument("name")
 @click.option("--drop-tables", is_flag=True, help="Drop the mirrors in the lake, too.")
+@click.option("--force", is_flag=True, help="Also if its database does not answer any more.")
 @common_options
-def remove(name: str, drop_tables: bool) -> Removed:
+def remove(name: str, drop_tables: bool, force: bool) -> Removed:
     """Forget a source and remove everything that was installed in its database."""
     with opened("removing") as (hw, _):
         source = hw.postgres_sources.get(name)
-        hw.remove_source(name, drop_tables=drop_tables)
+        hw.postgres_sources.remove(name, drop_tables=drop_tables, force=force)
         return Removed(source.name, tuple(str(table.lake_table) for table in source.tables), drop_tables)

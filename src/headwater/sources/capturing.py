@@ -134,9 +134,8 @@ class Capturer:
 
     def _pass(self, source: Source, db: SourceDatabase, progress: Progress) -> bool:
         """Whether everything is done; else the source is to be read again."""
-        fresh = _of(source, TableStatus.NEW)
-        if fresh:
-            self._copy(source, db, fresh, progress)
+        if _of(source, TableStatus.NEW):
+            self._copy(source, db, progress)
             return not _of(source, TableStatus.ACTIVE)
         tables = _of(source, TableStatus.ACTIVE)
         if not tables:
@@ -162,15 +161,15 @@ class Capturer:
 
     # -- copies -------------------------------------------------------------------------------------
 
-    def _copy(
-        self, source: Source, db: SourceDatabase, tables: Sequence[SourceTable], progress: Progress
-    ) -> None:
+    def _copy(self, source: Source, db: SourceDatabase, progress: Progress) -> None:
         names = self.method.trigger_names(source)
         problems: dict[int, HeadwaterError] = {}
+        source = self._without_lost_mirrors(source)
+        tables = _of(source, TableStatus.NEW)
         now = db.read(lambda connection, _: describe(connection, tables, names, problems))
         self.method.install(db, source, now)
         source = self._reshape(source, tables, now)
-        tables = [table for table in source.tables if table.status is TableStatus.NEW]
+        tables = _of(source, TableStatus.NEW)
         with db.shared_moment() as (connection, moment, exported):
             counts, batch_id = Counts(), str(uuid4())
             with self.lake.transaction() as tx:
@@ -197,6 +196,17 @@ class Capturer:
         progress.rows_copied += counts.total
         progress.copied += [table.source_name for table in done if table.status is TableStatus.ACTIVE]
         progress.stopped += [table.source_name for table in done if table.status is TableStatus.STOPPED]
+
+    def _without_lost_mirrors(self, source: Source) -> Source:
+        """Mirrors that somebody dropped are made anew."""
+        state = self.lake.state()
+        tables = tuple(
+            replace(table, layout=None)
+            if table.status is TableStatus.NEW and state.find_table(table.lake_table) is None
+            else table
+            for table in source.tables
+        )
+        return replace(source, tables=tables)
 
     def _reshape(self, source: Source, tables: Sequence[SourceTable], now: dict[int, Described]) -> Source:
         """Give mirrors that exist the columns of their tables: a commit of its own, since it moves rows."""

@@ -84,6 +84,8 @@ CAPTURES = """
            xids, changes, rows_inserted, rows_updated, rows_deleted, tables, committed_at
     FROM headwater.capture
     WHERE lake_id = %(lake)s AND (%(name)s::text IS NULL OR lower(source) = lower(%(name)s::text))
+      AND snapshot_id >= coalesce(%(first)s::bigint, snapshot_id)
+      AND snapshot_id <= coalesce(%(last)s::bigint, snapshot_id)
     ORDER BY number DESC LIMIT %(limit)s"""
 
 SET_STATUS = """

@@ -21,6 +21,8 @@ _PATIENCE_SECONDS = 5.0
 #: Writers queue up behind a lock that we wait for; rather try again later.
 _LOCK_TIMEOUT = "3s"
 OLDEST_VERSION = 140000
+#: A copy takes as long as it takes, and its moment is kept open while others read it.
+_NO_LIMITS = {"statement_timeout": "0", "idle_in_transaction_session_timeout": "0"}
 
 
 class Moment(NamedTuple):
@@ -134,7 +136,9 @@ class SourceDatabase:
 
 def begin(connection: Connection) -> Moment:
     """Fix how values are printed, and say which moment this transaction reads."""
-    settings = ", ".join(f"set_config('{name}', '{value}', true)" for name, value in PRINTING.items())
+    settings = ", ".join(
+        f"set_config('{name}', '{value}', true)" for name, value in (PRINTING | _NO_LIMITS).items()
+    )
     row = connection.execute(
         "SELECT pg_current_snapshot()::text, "
         "CASE WHEN pg_is_in_recovery() THEN NULL ELSE pg_current_wal_insert_lsn()::text END, " + settings

@@ -14,7 +14,8 @@ from headwater.sources.types import PgType, lake_type
 
 _TABLES = """
 WITH wanted AS (
-    SELECT w.number, c.oid, c.relkind, c.relfilenode, c.relowner, c.reltuples, c.relreplident
+    SELECT w.number, c.oid, c.relkind, c.relfilenode, c.relowner, c.reltuples, c.relreplident,
+           c.relpersistence
     FROM unnest(%(numbers)s::int[], %(schemas)s::text[], %(names)s::text[]) AS w(number, schema, name)
     JOIN pg_namespace n ON n.nspname = w.schema
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name)
@@ -36,6 +37,7 @@ SELECT w.number, w.oid::bigint, w.relkind::text, pg_has_role(w.relowner, 'USAGE'
          JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf)
     ELSE greatest(w.reltuples, pg_relation_size(w.oid) / 200) END,
     EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = w.oid AND i.indisprimary AND i.indimmediate),
+    w.relpersistence = 'p', row_security_active(w.oid),
     (SELECT count(*) FROM pg_trigger t
      WHERE t.tgrelid = w.oid AND t.tgname = ANY(%(triggers)s::text[]) AND t.tgenabled <> 'D')
 FROM wanted w"""
@@ -76,6 +78,8 @@ class Described:
     """How many of the parts that capture it are there: of triggers, those that fire."""
     primary: bool
     """Whether the key is the primary key."""
+    logged: bool
+    """Whether the write-ahead log has its changes."""
     generated: bool
     """Whether a mirrored column is computed from others."""
     defaulted: frozenset[int]
@@ -114,11 +118,17 @@ def describe(
 
 
 def _described(row: tuple[Any, ...], columns: list[tuple[Any, ...]], table: SourceTable) -> Described:
-    number, oid, kind, owned, identity, key, storage, tuples, primary, triggers = row
+    number, oid, kind, owned, identity, key, storage, tuples, primary, logged, hidden, triggers = row
     if kind not in ("r", "p"):
         raise InvalidInputError(
             f"{table.source_name} is no table.",
             hint="Name a table or a partitioned table; what a view shows is a query for a stream table.",
+            table=table.source_name,
+        )
+    if hidden:
+        raise InvalidInputError(
+            f"Row security hides rows of {table.source_name} from the source's user.",
+            hint="Use a user with BYPASSRLS, or the owner of the table.",
             table=table.source_name,
         )
     rows = [each for each in columns if each[0] == oid]
@@ -139,6 +149,7 @@ def _described(row: tuple[Any, ...], columns: list[tuple[Any, ...]], table: Sour
         estimated_rows=float(tuples or 0),
         installed=int(triggers),
         primary=bool(primary),
+        logged=bool(logged),
         generated=any(each[4] and each[2] in names for each in rows),
         defaulted=defaulted,
     )

@@ -88,9 +88,14 @@ class PostgresSources:
             )
         return found
 
-    def captures(self, name: str | None = None, limit: int = 100) -> list[CaptureRecord]:
-        """What was committed by captures, newest first: snapshots, positions, PostgreSQL's transactions."""
-        return self.store.captures(name, limit)
+    def captures(
+        self, name: str | None = None, limit: int = 100, *, first: int | None = None, last: int | None = None
+    ) -> list[CaptureRecord]:
+        """What was committed by captures, newest first: snapshots, positions, PostgreSQL's transactions.
+
+        `first` and `last` leave out snapshots before and after them.
+        """
+        return self.store.captures(name, limit, first=first, last=last)
 
     # -- adding and removing ---------------------------------------------------------------------------
 
@@ -196,10 +201,18 @@ class PostgresSources:
             )
         return wanted, "asked for"
 
-    def remove(self, name: str, *, drop_tables: bool = False) -> None:
-        """Forget a source and remove all that was installed in it. The lake keeps the rows, unless told."""
+    def remove(self, name: str, *, drop_tables: bool = False, force: bool = False) -> None:
+        """Forget a source and remove all that was installed in it. The lake keeps the rows, unless told.
+
+        With `force` also one whose database does not answer any more; what is installed there stays.
+        """
         source = self.get(name)
-        self._capturer(source).method.remove(self._database(source), source)
+        try:
+            self._capturer(source).method.remove(self._database(source), source)
+        except SourceError as error:
+            if not force:
+                raise
+            log.warning("source %s: what was installed could not be removed: %s", name, error.message)
         if drop_tables:
             state = self._lake.state()
             mirrors = [
@@ -213,7 +226,9 @@ class PostgresSources:
                         tx.drop_table(mirror)
         self.store.delete(source)
         self._secrets.delete(source.dsn)
-        self._databases.pop(source.id).close()
+        db = self._databases.pop(source.id, None)
+        if db is not None:
+            db.close()
 
     # -- capturing -------------------------------------------------------------------------------------
 

@@ -184,6 +184,8 @@ def cannot_replicate(table: SourceTable, described: Described) -> str | None:
     name = table.source_name
     if described.partitioned:
         return f"{name} is partitioned"
+    if not described.logged:
+        return f"{name} is unlogged"
     if table.where is not None:
         return f"{name} has a condition"
     if described.generated:

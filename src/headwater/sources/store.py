@@ -84,11 +84,14 @@ class SourceStore:
         """The source of that name, or None."""
         return next((_source(row) for row in self._rows(sql.SOURCES, name)), None)
 
-    def captures(self, name: str | None = None, limit: int = 100) -> list[CaptureRecord]:
-        """Commits of captures, newest first, of one source or of all."""
-        return [_record(row) for row in self._rows(sql.CAPTURES, name, limit)]
+    def captures(
+        self, name: str | None = None, limit: int = 100, *, first: int | None = None, last: int | None = None
+    ) -> list[CaptureRecord]:
+        """Commits of captures, newest first, of one source or of all, with snapshots `first` to `last`."""
+        rows = self._rows(sql.CAPTURES, name, limit=limit, first=first, last=last)
+        return [_record(row) for row in rows]
 
-    def _rows(self, text: str, name: str | None, limit: int = 0) -> list[tuple[Any, ...]]:
+    def _rows(self, text: str, name: str | None, **given: int | None) -> list[tuple[Any, ...]]:
         def work(connection: Connection) -> list[tuple[Any, ...]] | None:
             lake = self._lake_id or lake_id(self._db, connection)
             if lake is None:
@@ -101,12 +104,12 @@ class SourceStore:
                 if version < len(sql.VERSIONS):
                     return None
                 self._lake_id = lake
-            return connection.execute(text.encode(), {"lake": lake, "name": name, "limit": limit}).fetchall()
+            return connection.execute(text.encode(), {"lake": lake, "name": name, **given}).fetchall()
 
         found = self._db.read(work)
         if found is None:
             self.ensure()
-            return self._rows(text, name, limit)
+            return self._rows(text, name, **given)
         return found
 
     # -- inside a transaction of the lake ------------------------------------------------------------

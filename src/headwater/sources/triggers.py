@@ -135,7 +135,9 @@ def install(connection: Connection, source: Source, tables: Mapping[int, Describ
     connection.execute(
         sql.SQL(
             "CREATE TABLE IF NOT EXISTS {} (seq bigint GENERATED ALWAYS AS IDENTITY, "
-            "xid xid8 NOT NULL DEFAULT pg_current_xact_id(), tbl int NOT NULL, old json, new json)"
+            "xid xid8 NOT NULL DEFAULT pg_current_xact_id(), tbl int NOT NULL, old json, new json) "
+            # Rows come and go all the time; what is gone must not be read over and over.
+            "WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000)"
         ).format(names.changes)
     )
     connection.execute(
