@@ -31,6 +31,30 @@ def test_without_options_the_lake_is_embedded(empty_folder: Path) -> None:
     assert run("tables").code == 0
 
 
+def test_a_new_project_runs(empty_folder: Path) -> None:
+    made = run("init", "-o", "json").json
+    assert made["example"] == "streams/revenue_by_region.sql"
+    planned = run("plan", "-o", "json").json
+    assert [step["kind"] for step in planned["steps"]] == ["create"]
+    assert run("apply").code == 0
+    assert run("sql", "INSERT INTO example.orders VALUES (7, 'east', 10, now())").code == 0
+    ran = run("run", "--once", "-o", "json")
+    assert ran.code == 0
+    with headwater.connect() as hw, hw.duckdb() as session:
+        found = dict(session.execute("SELECT region, orders FROM example.revenue_by_region").fetchall())
+    assert found == {"north": 2, "south": 2, "east": 2, "west": 1}
+
+
+def test_an_example_is_only_for_those_who_want_it(new_database: str, empty_folder: Path) -> None:
+    options = ["--catalog", new_database, "--data-path", "files"]
+    assert run("init", *options, "-o", "json").json["example"] is None
+    assert not Path("streams").exists()
+    assert (
+        run("init", "--no-example", "--folder", "other", "--config", "o.yaml", "-o", "json").json["example"]
+        is None
+    )
+
+
 def test_an_external_catalog_is_named_in_the_file(new_database: str, empty_folder: Path) -> None:
     options = ["--catalog", new_database, "--metadata-schema", "meta", "--data-path", "files"]
     made = run("init", *options, "-o", "json").json

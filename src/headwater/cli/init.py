@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ class InitResult:
     data_path: str
     encrypted: bool
     password_left_out: bool
+    example: str | None
     exit_code: int = 0
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,12 +42,31 @@ class InitResult:
             yield _fact("schema", self.metadata_schema)
         yield _fact("data", self.data_path + ("  (encrypted)" if self.encrypted else ""))
         yield _fact("settings", f"{self.config}  ({'written' if self.config_created else 'kept as it is'})")
+        if self.example is not None:
+            yield _fact("example", f"{self.example}  over the table example.orders")
         if self.password_left_out:
             yield Line.of(
                 "The password is not in the settings file: set PGPASSWORD, or use ~/.pgpass.", "warn"
             )
         yield Line.of()
-        yield Line.of("Next:  headwater doctor     or in Python:  hw = headwater.connect()")
+        yield Line.of("Next", "bold")
+        for command, what in _NEXT if self.example is not None else _NEXT_BARE:
+            yield Line(((f"  {command:<58}", ""), (what, "dim")))
+
+
+_NEXT = (
+    ("headwater apply", "make the stream tables of ./streams"),
+    ('headwater sql "SELECT * FROM example.revenue_by_region"', "look at one"),
+    ("headwater sql \"INSERT INTO example.orders VALUES (7, 'east', 10, now())\"", "change what it reads"),
+    ("headwater refresh", "bring it up to date, now"),
+    ("headwater run", "or keep everything fresh, until stopped"),
+    ("headwater source add postgresql://… --table public.orders", "mirror a table of PostgreSQL"),
+)
+_NEXT_BARE = (
+    ("headwater doctor", "check this machine, the connections and the lake"),
+    ("headwater source add postgresql://… --table public.orders", "mirror a table of PostgreSQL"),
+    ("python: hw = headwater.connect()", "use it in a program"),
+)
 
 
 def _fact(name: str, value: str) -> Line:
@@ -58,6 +79,11 @@ def _fact(name: str, value: str) -> Line:
 @click.option("--data-path", metavar="PATH", help="Folder or s3://bucket/prefix for the data files.")
 @click.option("--folder", metavar="PATH", help="Folder of the embedded lake (default: .headwater).")
 @click.option("--encrypted", is_flag=True, default=None, help="Encrypt every data file with its own key.")
+@click.option(
+    "--example/--no-example",
+    default=None,
+    help="Begin with an example: a table and a stream table (default: in an embedded lake).",
+)
 @common_options
 def command(
     catalog: str | None,
@@ -65,6 +91,7 @@ def command(
     data_path: str | None,
     folder: str | None,
     encrypted: bool | None,
+    example: bool | None,
 ) -> InitResult:
     """Create a lake and a settings file here.
 
@@ -74,7 +101,7 @@ def command(
     from headwater.engine.initialise import LakeChoice, initialise
 
     choice = LakeChoice(catalog, metadata_schema, data_path, folder, encrypted)
-    done = initialise(Path.cwd(), current().config, choice)
+    done = initialise(Path.cwd(), current().config, choice, example=example)
     return InitResult(
         lake_created=done.lake_created,
         config_created=done.config_created,
@@ -85,4 +112,5 @@ def command(
         data_path=done.data_path,
         encrypted=done.encrypted,
         password_left_out=done.password_left_out,
+        example=None if done.example is None else os.path.relpath(done.example),
     )

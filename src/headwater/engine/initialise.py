@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from headwater.engine.connecting import Target, open_target, resolve
+from headwater.engine.example import write_example
 from headwater.engine.headwater import Headwater
 from headwater.errors import NotFoundError, SettingsError
 from headwater.lake.lake import normal_data_path
@@ -77,11 +78,16 @@ class Initialised:
     data_path: str
     encrypted: bool
     password_left_out: bool
+    example: Path | None = None
+    """The stream table of the example, if it was written."""
 
 
-def initialise(here: Path, config: Path | None, choice: LakeChoice) -> Initialised:
+def initialise(
+    here: Path, config: Path | None, choice: LakeChoice, *, example: bool | None = None
+) -> Initialised:
     """Create the lake that was asked for, and the settings file if there is none.
 
+    A new lake gets an example to begin with: where it is embedded, or if it is asked for.
     A file that is there is followed and never changed; a choice that contradicts it is an error.
     """
     path = find_file(config) or here / CONFIG_FILE
@@ -100,6 +106,7 @@ def initialise(here: Path, config: Path | None, choice: LakeChoice) -> Initialis
     hw, created = _open_or_create(target, settings)
     with hw:
         written = False if exists else _write(path, _file_text(here, path, choice, hw.lake.uri))
+        wanted = created and (hw.embedded if example is None else example)
         return Initialised(
             config=path,
             config_created=written,
@@ -110,6 +117,7 @@ def initialise(here: Path, config: Path | None, choice: LakeChoice) -> Initialis
             data_path=hw.lake.data_path,
             encrypted=hw.lake.options().encrypted,
             password_left_out=written and choice.catalog is not None and "password=" in hw.lake.dsn,
+            example=write_example(hw.lake, path.absolute().parent) if wanted else None,
         )
 
 
