@@ -95,3 +95,23 @@ def test_the_guide_names_only_options_that_exist() -> None:
         if len(cells) > 2:
             for name in re.findall(r"`([a-z_]+)`", cells[1]):
                 assert name in OPTIONS
+
+
+def test_the_guide_to_sinks_prints_what_it_says(tmp_path: Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", blocks("docs/sinks.md", "python")[0]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == blocks("docs/sinks.md", "text")[0]
+    assert run.stderr == ""
+
+
+def test_the_guide_to_sinks_names_the_options_that_exist() -> None:
+    from headwater.sinks.model import SINK_OPTIONS
+
+    table = (ROOT / "docs/sinks.md").read_text().split("| option |")[1].split("##")[0]
+    for name in SINK_OPTIONS:
+        assert name in table or f"`{name.removeprefix('ducklake_sink_s3')}`" in table, name

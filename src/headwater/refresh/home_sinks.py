@@ -26,7 +26,7 @@ from headwater.refresh.deltas import Delta
 from headwater.refresh.inputs import WaveState
 from headwater.refresh.model import STORAGE_SCHEMA, PublishedTable, StreamTable
 from headwater.sinks.failing import failed, is_due
-from headwater.sinks.log import log_beginning, log_changes
+from headwater.sinks.log import log_beginning, log_changes, log_rows
 from headwater.sinks.model import (
     COMMITTED_AT,
     DELETE,
@@ -43,6 +43,7 @@ from headwater.sinks.tables import check_fits, check_log_names, table_schema
 from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
 from headwater.spark.types import from_spark
+from headwater.spark.writing.rows import few_rows
 from headwater.typedefs import TableName
 
 log = logging.getLogger("headwater.sinks")
@@ -128,7 +129,7 @@ class HomeSinks:
         if table is None:
             raise NotFoundError(
                 f"There is no table with the id {table_id} for the sink of {self.stream.name}.",
-                hint="`headwater tables` lists tables with their ids.",
+                hint="`headwater tables -o json` lists tables with their ids.",
                 sink=sink.name,
                 table_id=table_id,
             )
@@ -231,7 +232,12 @@ class HomeSinks:
         if state.snapshot_id is not None or state.behind:
             self.tx.append(table.name, log_beginning(first, self.refresh_id, self.moment))
             first += 1
-        return self._log_frame(table, rows, F.lit(INSERT), first)
+        few = few_rows(rows.select(*(name_sql(column.name) for column in self._columns)))
+        if few is None:
+            return self._log_frame(table, rows, F.lit(INSERT), first)
+        inserted = from_spark(few, self._columns)
+        self.tx.append(table.name, log_rows(inserted, INSERT, first, self.refresh_id, self.moment))
+        return first + inserted.num_rows
 
     def _log_frame(self, table: Table, frame: DataFrame, operation: SparkColumn, first: int) -> int:
         """Rows for a log, numbered by Spark."""
