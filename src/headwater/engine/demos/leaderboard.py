@@ -72,6 +72,7 @@ def tell(
     show: Callable[[Standing], None] = lambda standing: None,
 ) -> LeaderboardStory:
     """Run the whole story."""
+    warm_up = min(WARM_UP, seconds / 3)
     news("creating a game in PostgreSQL")
     game = fresh_database(hw.lake.dsn, "game")
     database = Database(game)
@@ -131,9 +132,9 @@ def tell(
         return LeaderboardStory(
             games_written=len(writer.committed),
             per_second=per_second,
-            in_postgres=backend.latencies(WARM_UP),
-            in_lake=analysts.latencies(WARM_UP),
-            warm_up_seconds=WARM_UP,
+            in_postgres=backend.latencies(warm_up),
+            in_lake=analysts.latencies(warm_up),
+            warm_up_seconds=warm_up,
             game=of_game,
             analysts=of_analysts,
             agree=of_game == of_analysts == truth,

@@ -91,6 +91,7 @@ def tell(
     show: Callable[[Sight], None] = lambda sight: None,
 ) -> OrdersStory:
     """Run the whole story."""
+    warm_up = min(WARM_UP, seconds / 3)
     news("creating a shop in PostgreSQL")
     shop = fresh_database(hw.lake.dsn, "shop")
     database = Database(shop)
@@ -118,8 +119,8 @@ def tell(
             orders_written=len(writer.committed),
             seconds=writer.committed[-1] - began if writer.committed else 0.0,
             per_second=per_second,
-            latencies=seen.latencies(WARM_UP),
-            warm_up_seconds=WARM_UP,
+            latencies=seen.latencies(warm_up),
+            warm_up_seconds=warm_up,
             refreshes=dict(Counter(r.action for r in reports if r.kind == "streams")),
             capture=f"{source.capture}: {source.reason}",
             regions=regions,
@@ -171,7 +172,7 @@ def _watch(
         seen.look(max((row[3] for row in rows), default=None))
         regions = tuple((row[0], row[1], row[2]) for row in rows)
         left = 0.0 if enough is not None else left
-        show(Sight(regions, len(seen.writer.committed), len(seen.times), seen.latencies(WARM_UP), left))
+        show(Sight(regions, len(seen.writer.committed), len(seen.times), seen.latencies(), left))
         time.sleep(_LOOK)
     if enough is not None and not enough():
         raise HeadwaterError(
