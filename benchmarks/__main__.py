@@ -14,6 +14,7 @@ from rich.table import Table
 from benchmarks import (
     bulk_append,
     capture,
+    latency,
     lone_writer,
     rows,
     scan_planning,
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, Callable[[Environment], Iterator[Result]]] = {
     "bulk_append": bulk_append.run,
     "lone_writer": lone_writer.run,
     "rows": rows.run,
+    "latency": latency.run,
     "capture": capture.run,
 }
 #: Their data is as large as a scale says.
