@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 
 from headwater.sources.model import TableStatus
@@ -127,6 +128,37 @@ def test_disabled_triggers_are_noticed(shop: World) -> None:
     shop.check()
     shop.run("UPDATE t SET a = 10 WHERE id = 3")
     assert shop.capture().copied == ()
+    shop.check()
+
+
+def test_what_was_installed_is_installed_again(shop: World) -> None:
+    shop.run("DROP SCHEMA headwater_capture CASCADE", "UPDATE t SET a = 9 WHERE id = 3")
+    assert shop.capture().copied == ("public.t", "public.u")
+    shop.check()
+    shop.run("UPDATE t SET a = 10 WHERE id = 3")
+    assert shop.capture().copied == ()
+    shop.check()
+
+
+def test_a_rewrite_after_a_truncate_is_noticed(shop: World) -> None:
+    shop.run(
+        "TRUNCATE t",
+        "INSERT INTO t VALUES (1, 5, 'x')",
+        "ALTER TABLE t ALTER a TYPE int USING a * 10",
+        "INSERT INTO t VALUES (2, 6, 'x')",
+    )
+    assert shop.capture().copied == ("public.t",)
+    shop.check()
+
+
+def test_a_table_that_is_being_altered_does_not_hold_up_the_others(shop: World) -> None:
+    with psycopg.connect(shop.dsn) as altering:
+        altering.execute("ALTER TABLE t ADD COLUMN z int")
+        shop.run("INSERT INTO u VALUES (1)")
+        shop.capture()
+        shop.check("u")
+        altering.commit()
+    shop.capture()
     shop.check()
 
 

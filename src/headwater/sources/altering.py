@@ -42,8 +42,11 @@ class Verdict:
     error: HeadwaterError | None = None
 
 
-def judge(table: SourceTable, now: Described | None, truncated: bool, parts: int) -> Verdict:
-    """Compare a table with what was mirrored of it. `parts` is how many parts should capture it."""
+def judge(table: SourceTable, now: Described | None, emptied: str | None, parts: int) -> Verdict:
+    """Compare a table with what was mirrored of it.
+
+    `emptied` is the storage that a TRUNCATE gave it, and `parts` how many parts should capture it.
+    """
     was = table.layout
     if now is None or was is None or now.layout.oid != was.oid:
         what = "is not there any more" if now is None else "was dropped and made anew"
@@ -68,7 +71,7 @@ def judge(table: SourceTable, now: Described | None, truncated: bool, parts: int
             )
     if now.installed < parts:
         return Verdict(Action.COPY_AGAIN, "what captures its changes had been removed or disabled")
-    if now.layout.storage != was.storage and (now.partitioned or not truncated):
+    if now.layout.storage not in (was.storage, emptied):
         what = "partitions came, went or were emptied" if now.partitioned else "the table was rewritten"
         return Verdict(Action.COPY_AGAIN, what)
     if now.layout.key != was.key:

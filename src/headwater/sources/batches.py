@@ -25,6 +25,8 @@ class Net:
 
     changes: int = 0
     truncated: bool = False
+    storage: str | None = None
+    """Which file the table had after the last TRUNCATE."""
     images: list[tuple[str, int]] = field(default_factory=list)
     """JSON, and how many of each there are more (or fewer) than before."""
 

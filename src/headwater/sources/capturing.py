@@ -19,7 +19,7 @@ from headwater.errors import ConflictError, HeadwaterError
 from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
 from headwater.sources.altering import Action, Verdict, judge, reshape
-from headwater.sources.batches import Batch
+from headwater.sources.batches import Batch, Net
 from headwater.sources.connecting import Moment, SourceDatabase
 from headwater.sources.describing import Described, describe
 from headwater.sources.first_copy import Copy, stopped
@@ -154,10 +154,13 @@ class Capturer:
         return True
 
     def _judge(self, table: SourceTable, now: dict[int, Described], batch: Batch) -> Verdict:
-        changes = batch.tables.get(table.number)
-        return judge(
-            table, now.get(table.number), changes is not None and changes.truncated, self.method.parts
-        )
+        changes, described = batch.tables.get(table.number), now.get(table.number)
+        emptied = None
+        if isinstance(changes, Net):
+            emptied = changes.storage
+        elif changes is not None and changes.truncated and described is not None:
+            emptied = described.layout.storage  # the log does not say which
+        return judge(table, described, emptied, self.method.parts)
 
     # -- copies -------------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ class SourceDatabase:
                 hint="Use postgresql://user@host:port/database or `host=… dbname=…`.",
             ) from None
         parameters.setdefault("application_name", "headwater source")
+        parameters["client_encoding"] = "UTF8"  # COPY sends bytes as they are
         self._db = Database(conninfo.make_conninfo("", **parameters), SCHEMA, patience=_PATIENCE_SECONDS)
 
     @property

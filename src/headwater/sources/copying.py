@@ -143,6 +143,16 @@ def read_all(connection: Connection, table: SourceTable, described: Described) -
         yield from read_piece(connection, piece, table, described.layout.columns)
 
 
+def estimated_rows(connection: Connection, described: Described) -> float:
+    """What PostgreSQL believes, or what its files have room for."""
+    found = connection.execute(
+        "SELECT sum(greatest(c.reltuples, pg_relation_size(c.oid) / 200))::float8 FROM pg_class c "
+        "WHERE c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s))",
+        {"oid": described.layout.oid},
+    ).fetchall()
+    return float(found[0][0] or 0)
+
+
 class OpenMoment(Protocol):
     """A moment of the source that is kept open."""
 

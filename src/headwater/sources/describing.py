@@ -12,13 +12,21 @@ from headwater.lake.reading.row_filter import HIDDEN
 from headwater.sources.model import Form, Layout, SourceColumn, SourceTable
 from headwater.sources.types import PgType, lake_type
 
+#: (Nothing here waits for a lock: a table that is being altered must not hold up the others.)
 _TABLES = """
-WITH wanted AS (
-    SELECT w.number, c.oid, c.relkind, c.relfilenode, c.relowner, c.reltuples, c.relreplident,
+WITH RECURSIVE wanted AS (
+    SELECT w.number, c.oid, c.relkind, c.relfilenode, c.relowner, c.reltuples, c.relpages, c.relreplident,
            c.relpersistence
     FROM unnest(%(numbers)s::int[], %(schemas)s::text[], %(names)s::text[]) AS w(number, schema, name)
     JOIN pg_namespace n ON n.nspname = w.schema
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name)
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name),
+tree AS (
+    SELECT w.oid AS root, w.oid FROM wanted w WHERE w.relkind = 'p'
+    UNION ALL
+    SELECT t.root, i.inhrelid FROM tree t JOIN pg_inherits i ON i.inhparent = t.oid),
+leaves AS (
+    SELECT t.root, md5(string_agg(c.oid::text || ':' || c.relfilenode::text, ',' ORDER BY c.oid)) AS storage
+    FROM tree t JOIN pg_class c ON c.oid = t.oid WHERE c.relkind <> 'p' GROUP BY t.root)
 SELECT w.number, w.oid::bigint, w.relkind::text, pg_has_role(w.relowner, 'USAGE'), w.relreplident::text,
     (SELECT array_agg(a.attname::text ORDER BY k.place)
      FROM (SELECT i.indkey, i.indnkeyatts FROM pg_index i
@@ -28,14 +36,8 @@ SELECT w.number, w.oid::bigint, w.relkind::text, pg_has_role(w.relowner, 'USAGE'
      CROSS JOIN unnest(i.indkey) WITH ORDINALITY AS k(attnum, place)
      JOIN pg_attribute a ON a.attrelid = w.oid AND a.attnum = k.attnum
      WHERE k.place <= i.indnkeyatts),
-    CASE WHEN w.relkind = 'p' THEN
-        (SELECT md5(string_agg(c.oid::text || ':' || c.relfilenode::text, ',' ORDER BY c.oid))
-         FROM pg_partition_tree(w.oid) p JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf)
+    CASE WHEN w.relkind = 'p' THEN coalesce((SELECT l.storage FROM leaves l WHERE l.root = w.oid), '')
     ELSE w.relfilenode::text END,
-    CASE WHEN w.relkind = 'p' THEN
-        (SELECT sum(greatest(c.reltuples, pg_relation_size(c.oid) / 200)) FROM pg_partition_tree(w.oid) p
-         JOIN pg_class c ON c.oid = p.relid WHERE p.isleaf)
-    ELSE greatest(w.reltuples, pg_relation_size(w.oid) / 200) END,
     EXISTS (SELECT 1 FROM pg_index i WHERE i.indrelid = w.oid AND i.indisprimary AND i.indimmediate),
     w.relpersistence = 'p', row_security_active(w.oid),
     (SELECT count(*) FROM pg_trigger t
@@ -72,8 +74,6 @@ class Described:
     owned: bool
     """Whether we may do what only its owner may."""
     replica_identity: str
-    estimated_rows: float
-    """What PostgreSQL believes, or what its files have room for."""
     installed: int
     """How many of the parts that capture it are there: of triggers, those that fire."""
     primary: bool
@@ -118,7 +118,7 @@ def describe(
 
 
 def _described(row: tuple[Any, ...], columns: list[tuple[Any, ...]], table: SourceTable) -> Described:
-    number, oid, kind, owned, identity, key, storage, tuples, primary, logged, hidden, triggers = row
+    number, oid, kind, owned, identity, key, storage, primary, logged, hidden, triggers = row
     if kind not in ("r", "p"):
         raise InvalidInputError(
             f"{table.source_name} is no table.",
@@ -146,7 +146,6 @@ def _described(row: tuple[Any, ...], columns: list[tuple[Any, ...]], table: Sour
         partitioned=kind == "p",
         owned=bool(owned),
         replica_identity=identity,
-        estimated_rows=float(tuples or 0),
         installed=int(triggers),
         primary=bool(primary),
         logged=bool(logged),

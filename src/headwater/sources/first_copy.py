@@ -19,7 +19,7 @@ from headwater.lake.format.align import align_input
 from headwater.lake.format.types import arrow_schema, no_rows
 from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
-from headwater.sources.copying import read_all, stage_with_spark
+from headwater.sources.copying import estimated_rows, read_all, stage_with_spark
 from headwater.sources.describing import Described, describe
 from headwater.sources.model import Counts, Source, SourceTable, TableStatus
 from headwater.sources.resync import MOST_COMPARED, replace_differences, stored_rows
@@ -78,7 +78,7 @@ class Copy:
             )
             return self._fill(table, described), 0, 0
         before = stored_rows(tx.scan(name))
-        if max(before, described.estimated_rows) > MOST_COMPARED:
+        if max(before, estimated_rows(self.connection, described)) > MOST_COMPARED:
             tx.truncate(name)
             return self._fill(table, described), 0, before
         columns = tx.state.table(name).columns
@@ -89,7 +89,7 @@ class Copy:
 
     def _fill(self, table: SourceTable, described: Described) -> int:
         name = str(table.lake_table)
-        if described.estimated_rows >= FOR_THE_DRIVER:
+        if estimated_rows(self.connection, described) >= FOR_THE_DRIVER:
             files = stage_with_spark(
                 self.connector(), self, table, described, self.tx.state.table(name), self.tx.stager
             )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from psycopg import conninfo
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
 
-from headwater.errors import AlreadyExistsError, HeadwaterError, NotFoundError, SourceError
+from headwater.errors import AlreadyExistsError, ConflictError, HeadwaterError, NotFoundError, SourceError
 from headwater.lake.connection import Connection
 from headwater.lake.lake import Lake
 from headwater.lake.secrets import Secrets
@@ -281,10 +282,17 @@ class PostgresSources:
 
         Tables that stopped start again, with the columns that they have now.
         """
-        source = self.get(name)
-        chosen = self._chosen(source, tables)
-        fresh = [replace(table, status=TableStatus.NEW, position=None, error=None) for table in chosen]
-        self.store.move(source, fresh)
+
+        def attempt() -> None:
+            source = self.get(name)
+            chosen = self._chosen(source, tables)
+            fresh = [replace(table, status=TableStatus.NEW, position=None, error=None) for table in chosen]
+            self.store.move(source, fresh)
+
+        # A capture that goes on meanwhile may be faster now and then.
+        Retrying(retry=retry_if_exception_type(ConflictError), stop=stop_after_attempt(8), reraise=True)(
+            attempt
+        )
         return self._captured(self.get(name))
 
     def _chosen(self, source: Source, names: Sequence[str] | None) -> Sequence[SourceTable]:

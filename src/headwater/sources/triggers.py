@@ -47,7 +47,12 @@ class Names:
     @property
     def changes(self) -> sql.Identifier:
         """The table of changes."""
-        return sql.Identifier(SCHEMA, f"change_{self._short}")
+        return sql.Identifier(SCHEMA, self.table)
+
+    @property
+    def table(self) -> str:
+        """Its name."""
+        return f"change_{self._short}"
 
     @property
     def index(self) -> str:
@@ -103,13 +108,14 @@ class Triggers:
         problems: dict[int, HeadwaterError],
     ) -> tuple[dict[int, Described], Batch]:
         """The tables as they are, and what committed since their positions: both of one moment."""
-        names = self.trigger_names(source)
-        return db.read(
-            lambda connection, moment: (
-                describe(connection, tables, names, problems),
-                read(connection, moment, source, tables),
-            )
-        )
+
+        def work(connection: Connection, moment: Moment) -> tuple[dict[int, Described], Batch]:
+            now = describe(connection, tables, self.trigger_names(source), problems)
+            if any(described.installed < self.parts for described in now.values()):
+                return now, Batch(moment.snapshot, moment.lsn)  # what was missed is found by a copy
+            return now, read(connection, moment, source, tables)
+
+        return db.read(work)
 
     def pending(self, db: SourceDatabase, source: Source, tables: Sequence[SourceTable]) -> bool:
         """Whether anything committed since the positions of the tables."""
@@ -135,7 +141,8 @@ def install(connection: Connection, source: Source, tables: Mapping[int, Describ
     connection.execute(
         sql.SQL(
             "CREATE TABLE IF NOT EXISTS {} (seq bigint GENERATED ALWAYS AS IDENTITY, "
-            "xid xid8 NOT NULL DEFAULT pg_current_xact_id(), tbl int NOT NULL, old json, new json) "
+            "xid xid8 NOT NULL DEFAULT pg_current_xact_id(), tbl int NOT NULL, old json, new json, "
+            "emptied bigint) "
             # Rows come and go all the time; what is gone must not be read over and over.
             "WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000)"
         ).format(names.changes)
@@ -191,7 +198,7 @@ DECLARE
     becomes json;
 BEGIN
     IF TG_OP = 'TRUNCATE' THEN
-        INSERT INTO {changes} (tbl) VALUES ({number});
+        INSERT INTO {changes} (tbl, emptied) VALUES ({number}, coalesce(pg_relation_filenode(TG_RELID), 0));
         RETURN NULL;
     END IF;
     BEGIN
@@ -297,7 +304,8 @@ def read(connection: Connection, moment: Moment, source: Source, tables: Sequenc
     names, given = Names(source.id), _at(tables)
     counted = connection.execute(
         sql.SQL(
-            "SELECT c.tbl, count(*), max(c.seq) FILTER (WHERE c.old IS NULL AND c.new IS NULL) "
+            "SELECT c.tbl, count(*), max(c.seq) FILTER (WHERE c.emptied IS NOT NULL), "
+            "(array_agg(c.emptied ORDER BY c.seq DESC) FILTER (WHERE c.emptied IS NOT NULL))[1]::text "
             + _NEW
             + " GROUP BY c.tbl"
         ).format(changes=names.changes),
@@ -306,8 +314,8 @@ def read(connection: Connection, moment: Moment, source: Source, tables: Sequenc
     if not counted:
         return batch
     cuts = {}
-    for number, count, cut in counted:
-        batch.tables[number] = Net(count, truncated=cut is not None)
+    for number, count, cut, storage in counted:
+        batch.tables[number] = Net(count, truncated=cut is not None, storage=storage)
         cuts[number] = cut or 0
     xids = connection.execute(
         sql.SQL("SELECT DISTINCT c.xid::text::bigint " + _NEW + " ORDER BY 1").format(changes=names.changes),
