@@ -37,9 +37,9 @@ COLUMNS = [
     )
 ]
 TEXT = some.text(some.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=8)
-MOMENT = some.datetimes(
-    dt.datetime.fromisoformat("0001-01-02"), dt.datetime.fromisoformat("9999-12-30"), allow_imaginary=False
-).map(lambda moment: moment.replace(fold=0))
+MOMENT = some.datetimes(dt.datetime.fromisoformat("0001-01-02"), dt.datetime.fromisoformat("9999-12-30")).map(
+    lambda moment: moment.replace(fold=0)
+)
 ROW = some.tuples(
     some.none() | some.integers(-(2**63), 2**63 - 1),
     some.none() | some.floats(),

@@ -17,12 +17,12 @@ from tests.support import catalog_rows
 STRONG = "SELECT region, total FROM totals WHERE total > 15"
 
 
-def test_twelve_refreshes_have_provenance_and_authors_that_agree(world: World) -> None:
+def test_eleven_refreshes_have_provenance_and_authors_that_agree(world: World) -> None:
     start(world)
     world.make("totals", TOTALS, ducklake_sink_mode="accumulate")
     world.make("strong", STRONG)
     sources = {}
-    for turn in range(12):
+    for turn in range(11):
         change(world)
         sources[turn] = world.snapshots()
         results = world.refresh()

@@ -68,9 +68,9 @@ def test_every_sink_equals_the_query(
                 "ducklake_sink_mode": chance.choice(["merge", "accumulate", "replace"]),
             },
         )
-    for turn in range(8):
+    for turn in range(6):
         shake(world, chance)
-        up = chance.random() > 0.3 or turn == 7
+        up = chance.random() > 0.3 or turn == 5
         allow(pg_server, elsewhere, up)
         with psycopg.connect(world.lake.dsn) as connection:
             connection.execute("UPDATE headwater.sink SET next_try_at = now() WHERE failures > 0")
