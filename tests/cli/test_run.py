@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psycopg
 import pytest
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 from headwater import connect
 from headwater.lake.lake import Lake
 from tests.cli.running import Ran, run, start
+from tests.sinks.test_outbox_relay import Hook
 from tests.spark.conftest import spark  # noqa: F401  (one session for all tests of the process)
 
 SETTINGS = """
@@ -205,3 +207,77 @@ def test_a_follower_ends_cleanly_and_needs_no_spark(
     follower.send_signal(signal.SIGINT)
     ran = finished(follower)
     assert (ran.code, ran.err.splitlines()[-1]) == (0, "False")
+
+
+@pytest.fixture
+def log() -> Iterator[IO[str]]:
+    """What services write to until they end."""
+    with Path("services.log").open("w") as file:
+        yield file
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_pauses_and_kills_under_load_lose_and_double_nothing(
+    streams: Lake,
+    spark: SparkSession,  # noqa: F811
+    log: IO[str],
+    processes: list[subprocess.Popen[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HEADWATER_SECRET_KEY", "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=")
+    hook = Hook(lambda: random.choices(["ok", "lost", "unsure"], (8, 1, 1))[0])
+    with connect(spark=spark) as hw:
+        hw.create_stream_table(
+            "sales.groups", "SELECT id % 7 AS g, count(id) AS n FROM sales.orders GROUP BY id % 7"
+        )
+        hw.alter_stream_table("sales.groups", schedule="on change")
+        hw.attach_outbox("sales.groups", "hook", hook.url, start="beginning", batch=3)
+
+    def another() -> None:
+        processes.append(start("run", stdout=subprocess.DEVNULL, stderr=log))
+
+    another()
+    another()
+    con = streams.duckdb()
+    insert(streams, 10_000)
+    until(lambda: hook.events and con.execute("FROM sales.evens WHERE id = 10000").fetchall(), 120)
+    chance = random.Random(5)
+    for number in range(10_001, 10_101):
+        insert(streams, number)
+        if chance.random() < 0.2:
+            with streams.transaction() as tx:
+                tx.delete("sales.orders", f"id = {number - chance.randint(0, 5)}")
+        time.sleep(0.4)
+        running = [process for process in processes if process.poll() is None]
+        if number % 25 == 10:
+            paused = chance.choice(running)
+            os.kill(paused.pid, signal.SIGSTOP)
+        elif number % 25 == 20:
+            os.kill(paused.pid, signal.SIGCONT)  # after twice its lease
+        elif number == 10_050:
+            paused.kill()
+            another()
+    expected = con.execute("SELECT id % 7, count(id) FROM sales.orders GROUP BY 1 ORDER BY 1").fetchall()
+
+    def told() -> list[tuple[int, int]]:
+        rows: dict[int, int] = {}
+        for event in {event["id"]: event for event in hook.events}.values():
+            rows.pop((event["before"] or event["after"])["g"], None)
+            if event["after"] is not None:
+                rows[event["after"]["g"]] = event["after"]["n"]
+        return sorted(rows.items())
+
+    until(lambda: con.execute("SELECT g, n FROM sales.groups ORDER BY g").fetchall() == expected, 90)
+    until(lambda: told() == expected, 60)
+    con.close()
+    for process in processes:
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+    assert {finished(p).code for p in processes} <= {0, -signal.SIGKILL}
+    hook.close()
+    # In the order of their first arrival the events are in the order of their ids.
+    order = [(event["snapshot_id"], event["number"]) for event in hook.events]
+    assert list(dict.fromkeys(order)) == sorted(set(order))
+    with connect(spark=spark) as hw:
+        assert hw.verify("sales.groups").ok
