@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
-from headwater.errors import InvalidInputError, NotFoundError, OutboxError
+from headwater.errors import HeadwaterError, InvalidInputError, NotFoundError, OutboxError
 from headwater.lake.catalog import table_name
 from headwater.lake.connection import Database
 from headwater.lake.lake import Lake
@@ -209,12 +209,19 @@ class Outboxes:
         limit: int | None = None,
         stdout: IO[str] | None = None,
     ) -> list[RelayResult]:
-        """Deliver what is pending; each outbox by one process at a time."""
+        """Deliver what is pending; each outbox by one process at a time.
+
+        One that fails is one of the results, with the error, and does not stop the others.
+        """
         chosen = self.all() if names is None else [self.get(name) for name in names]
         results = []
         for outbox in chosen:
-            with self._leased(outbox) as still_mine:
-                results.append(self.relay_one(outbox.name, still_mine, limit=limit, stdout=stdout))
+            try:
+                with self._leased(outbox) as still_mine:
+                    results.append(self.relay_one(outbox.name, still_mine, limit=limit, stdout=stdout))
+            except HeadwaterError as error:
+                failed = RelayResult(outbox.name, outbox.stream_table, outbox.target, error=error.as_dict())
+                results.append(failed)
         return results
 
     def relay_one(
