@@ -109,7 +109,7 @@ def test_added_columns_follow_and_others_stop(shop: World) -> None:
     )
     assert shop.capture().stopped == ()
     shop.check()
-    shop.run("ALTER TABLE t DROP COLUMN a", "DELETE FROM t WHERE id = 1")
+    shop.run("UPDATE t SET a = 5", "ALTER TABLE t DROP COLUMN a", "DELETE FROM t WHERE id = 1")
     assert shop.capture().stopped == ("public.t",)
     shop.sources.resync("shop")
     shop.check()

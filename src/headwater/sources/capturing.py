@@ -17,6 +17,7 @@ from uuid import uuid4
 from headwater._version import __version__
 from headwater.errors import ConflictError, HeadwaterError
 from headwater.lake.lake import Lake
+from headwater.lake.reading.scan import garbage_left
 from headwater.lake.writing.transaction import Transaction
 from headwater.sources.altering import Action, Verdict, judge, reshape
 from headwater.sources.batches import Batch, Net
@@ -141,7 +142,8 @@ class Capturer:
         if not tables:
             return True
         problems: dict[int, HeadwaterError] = {}
-        now, batch = self.method.read(db, source, tables, problems)
+        with garbage_left():  # a batch is many small objects, all of which are needed
+            now, batch = self.method.read(db, source, tables, problems)
         verdicts = {table.number: self._judge(table, now, batch) for table in tables}
         for number, error in problems.items():
             verdicts[number] = Verdict(Action.STOP, error.message, error)
@@ -280,7 +282,7 @@ class Capturer:
                 changes = batch.tables.get(table.number)
                 if changes is not None and table.layout is not None:
                     try:
-                        with tx.savepoint():
+                        with tx.savepoint(), garbage_left():
                             numbers = apply(self.lake, tx, table, table.layout, changes)
                         counts.add(str(table.lake_table), *numbers)
                     except ConflictError:

@@ -1,11 +1,14 @@
-"""PostgreSQL's logical replication messages (pgoutput, protocol version 1), taken apart."""
+"""PostgreSQL's logical replication messages (pgoutput, protocol version 1), taken apart.
+
+(Messages are named tuples: a batch has one for each changed row.)
+"""
 
 from __future__ import annotations
 
 import json
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from headwater.errors import SourceError
 from headwater.sources.batches import UNCHANGED, Unchanged
@@ -15,39 +18,34 @@ _LENGTH = struct.Struct(">I")
 Values = Mapping[str, str | Unchanged | None]
 
 
-@dataclass(frozen=True)
-class Begin:
+class Begin(NamedTuple):
     """A transaction begins."""
 
     xid: int
     """Without the number of times that ids have wrapped around."""
 
 
-@dataclass(frozen=True)
-class Commit:
+class Commit(NamedTuple):
     """It ends; everything up to `end` belongs to it or was before it."""
 
     end: int
 
 
-@dataclass(frozen=True)
-class Relation:
+class Relation(NamedTuple):
     """What the rows that follow look like."""
 
     oid: int
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Insert:
+class Insert(NamedTuple):
     """A new row."""
 
     oid: int
     new: Values
 
 
-@dataclass(frozen=True)
-class Update:
+class Update(NamedTuple):
     """A changed row; `old` is all of it, or its key if that changed (`whole` says which), or nothing."""
 
     oid: int
@@ -56,16 +54,14 @@ class Update:
     new: Values
 
 
-@dataclass(frozen=True)
-class Delete:
+class Delete(NamedTuple):
     """A row that is gone."""
 
     oid: int
     old: Values
 
 
-@dataclass(frozen=True)
-class Truncate:
+class Truncate(NamedTuple):
     """Tables that were emptied."""
 
     oids: tuple[int, ...]
@@ -85,6 +81,16 @@ class Decoder:
         reader = _Reader(data)
         kind = reader.byte()
         match kind:
+            case b"I":
+                oid = reader.int32()
+                reader.skip(1)
+                return Insert(oid, reader.values(self._columns[oid]))
+            case b"U":
+                return self._update(reader)
+            case b"D":
+                oid = reader.int32()
+                whole = reader.byte() == b"O"
+                return Delete(oid, self._old(reader, oid, whole))
             case b"B":
                 reader.skip(16)
                 return Begin(reader.int32())
@@ -93,16 +99,6 @@ class Decoder:
                 return Commit(reader.int64())
             case b"R":
                 return self._relation(reader)
-            case b"I":
-                oid = reader.int32()
-                reader.skip(1)
-                return Insert(oid, self._tuple(reader, oid))
-            case b"U":
-                return self._update(reader)
-            case b"D":
-                oid = reader.int32()
-                whole = reader.byte() == b"O"
-                return Delete(oid, self._old(reader, oid, whole))
             case b"T":
                 count = reader.int32()
                 reader.skip(1)
@@ -131,15 +127,12 @@ class Decoder:
         if mark in (b"K", b"O"):
             old = self._old(reader, oid, mark == b"O")
             reader.skip(1)
-        return Update(oid, old, mark == b"O", self._tuple(reader, oid))
+        return Update(oid, old, mark == b"O", reader.values(self._columns[oid]))
 
     def _old(self, reader: _Reader, oid: int, whole: bool) -> Values:
-        values = self._tuple(reader, oid)
+        values = reader.values(self._columns[oid])
         # Of a key the other columns are sent as NULL, which they need not be.
         return values if whole else {name: value for name, value in values.items() if value is not None}
-
-    def _tuple(self, reader: _Reader, oid: int) -> Values:
-        return reader.values(self._columns[oid])
 
 
 class _Reader:

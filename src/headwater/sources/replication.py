@@ -398,6 +398,9 @@ class _Reading:
         self._columns = {
             one.layout.oid: frozenset(column.name for column in one.layout.columns) for one in tables.values()
         }
+        #: Tables whose rows are sent as they are wanted; and those that look newer than what was read.
+        self._as_sent: set[int] = set()
+        self._newer: set[int] = set()
         self._now = {described.layout.oid: described for described in now.values()}
         self._xid = 0
         self._waiting: list[Message] = []
@@ -410,7 +413,7 @@ class _Reading:
             self.end = message.end
             self._commit(message.end)
         elif isinstance(message, Relation):
-            self._check(message)
+            self._look(message)
         else:
             self._waiting.append(message)
 
@@ -428,6 +431,10 @@ class _Reading:
         self._waiting = []
 
     def _change(self, followed: _Followed, oid: int, message: Message) -> None:
+        if oid in self._newer:
+            raise ConflictError(
+                f"Table {followed.table.source_name} is being altered.", table=followed.table.source_name
+            )
         if isinstance(message, Insert):
             followed.insert(self._row(oid, message.new))
         elif isinstance(message, Update):
@@ -439,6 +446,8 @@ class _Reading:
             followed.truncate()
 
     def _row(self, oid: int, values: Row) -> Row:
+        if oid in self._as_sent:
+            return values
         wanted = self._columns[oid]
         row = {name: value for name, value in values.items() if name in wanted}
         for name in self._arrays[oid]:
@@ -447,13 +456,18 @@ class _Reading:
                 row[name] = array_json(value)
         return row
 
-    def _check(self, relation: Relation) -> None:
-        """A table that looks newer than what was just read of it is read again."""
-        followed, now = self._by_oid.get(relation.oid), self._now.get(relation.oid)
-        if followed is None or now is None or followed.table.chosen is not None:
+    def _look(self, relation: Relation) -> None:
+        """How the rows of a table look from here on."""
+        oid, sent = relation.oid, set(relation.columns)
+        followed, now = self._by_oid.get(oid), self._now.get(oid)
+        if followed is None:
             return
-        known = {column.name for column in (*now.layout.columns, *followed.layout.columns)}
-        if not known.issuperset(relation.columns) and now.layout.columns == followed.layout.columns:
-            raise ConflictError(
-                f"Table {followed.table.source_name} is being altered.", table=followed.table.source_name
-            )
+        self._as_sent.discard(oid)
+        self._newer.discard(oid)
+        if sent <= self._columns[oid] and not self._arrays[oid]:
+            self._as_sent.add(oid)
+        elif now is not None and followed.table.chosen is None:
+            # Columns that neither the mirror has nor the source had a moment ago.
+            known = {column.name for column in now.layout.columns}
+            if not sent <= known | self._columns[oid]:
+                self._newer.add(oid)
