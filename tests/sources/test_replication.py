@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import HeadwaterError
@@ -137,6 +137,25 @@ def test_what_a_lost_slot_did_not_say_is_found_by_a_copy(shop: World, damage: st
     shop.check()
 
 
+def test_the_log_of_others_is_not_kept_for_ever(shop: World) -> None:
+    shop.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE other (a text)")
+    shop.add("t")
+    shop.capture()
+    assert not shop.sources.pending("shop")
+    shop.run("INSERT INTO other SELECT repeat('x', 1000) FROM generate_series(1, 3000)")
+    kept = (
+        "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn) < 1000000 "
+        "FROM pg_replication_slots WHERE database = current_database()"
+    )
+    assert shop.there(kept) == {(False,): 1}
+    before = shop.lake.snapshot().id
+    assert shop.sources.pending("shop")
+    assert shop.capture().snapshot_id is None
+    assert shop.lake.snapshot().id == before
+    assert shop.there(kept) == {(True,): 1}
+    assert not shop.sources.pending("shop")
+
+
 def test_slot_and_publication_go_with_the_source(shop: World) -> None:
     shop.run("CREATE TABLE t (id int PRIMARY KEY)")
     shop.add("t")
@@ -178,6 +197,7 @@ def test_auto_chooses_and_says_why(
             shop.add("t", **options)
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))))
 def test_arrays_are_read_as_they_are_printed(values: list[str | None]) -> None:
     import json

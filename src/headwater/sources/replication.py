@@ -129,16 +129,21 @@ class Replication:
         return batch
 
     def pending(self, db: SourceDatabase, source: Source, tables: Sequence[SourceTable]) -> bool:
-        """Whether anything of ours was said since the positions of the tables."""
-        reached = min(_Followed.of(table).lsn for table in tables)
+        """Whether anything of ours was said since the positions of the tables, or much of others."""
+        followed = [_Followed.of(table) for table in tables]
+        reached = min(one.lsn for one in followed)
+        since = min(one.lsn or one.passed for one in followed)
 
         def work(connection: Connection) -> bool:
             row = connection.execute(
-                "SELECT pg_current_wal_flush_lsn() > %(at)s::pg_lsn AND EXISTS (SELECT 1 FROM "
+                "SELECT pg_wal_lsn_diff(pg_current_wal_flush_lsn(), %(since)s::pg_lsn) > %(worth)s OR "
+                "pg_current_wal_flush_lsn() > %(at)s::pg_lsn AND EXISTS (SELECT 1 FROM "
                 "pg_logical_slot_peek_binary_changes(%(slot)s, NULL, NULL, 'proto_version', '1', "
                 "'publication_names', %(names)s) WHERE get_byte(data, 0) = 67 AND lsn > %(at)s::pg_lsn)",
                 {
                     "at": lsn_text(reached),
+                    "since": lsn_text(since),
+                    "worth": _WORTH_MOVING,
                     "slot": slot_name(source),
                     "names": sql.Identifier(slot_name(source)).as_string(),
                 },
@@ -175,8 +180,9 @@ class Replication:
         )
 
 
-#: Bytes of the log that are worth a commit of their own.
-_WORTH_MOVING = 16 << 20
+#: Bytes of the log that are worth moving on for, though nothing in them is ours: they are kept, and read
+#: again with every question whether there is more.
+_WORTH_MOVING = 1 << 20
 
 
 def cannot_replicate(table: SourceTable, described: Described) -> str | None:
