@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 
+import psycopg
+import pytest
+
 from headwater._version import __version__
-from headwater.lake.own import lake_id, write
+from headwater.errors import NotFoundError
 from headwater.refresh.lineage import lineage
 from headwater.refresh.lineage_edges import edges_outside
 from headwater.refresh.tracing import trace
+from headwater.sources.postgres import PostgresSources
 from tests.refresh.conftest import World
 from tests.sinks.conftest import Elsewhere
 from tests.sinks.test_home_sinks import TOTALS, change, start
@@ -59,17 +63,17 @@ def test_eleven_refreshes_have_provenance_and_authors_that_agree(world: World) -
         assert grown == one["rows_inserted"] - one["rows_deleted"]
 
 
-def test_a_result_leads_back_to_transactions_of_postgresql(world: World) -> None:
+def test_a_result_leads_back_through_refreshes_to_snapshots(world: World) -> None:
     start(world)
     world.make("totals", TOTALS)
     world.make("strong", STRONG)
     first = world.snapshots()
     world.run("INSERT INTO orders VALUES (50, 'west', 99)")
-    captured = world.snapshots()
+    inserted = world.snapshots()
     world.run("DELETE FROM orders WHERE id = 1")
     world.refresh()
     stream = world.streams.get("strong")
-    found = trace(world.lake, world.streams.store, stream)  # without any source there is no such table
+    found = trace(world.lake, world.streams.store, stream)  # there is no source, nor a table of captures
     assert (found.name, found.snapshot_id, found.action) == ("main.strong", world.snapshots(), "INCREMENTAL")
     (above,) = found.sources
     (refresh,) = above.refreshes
@@ -78,35 +82,44 @@ def test_a_result_leads_back_to_transactions_of_postgresql(world: World) -> None
         world.streams.provenance("totals")[0].refresh_id,
     )
     (orders,) = refresh.sources
-    assert [one.snapshot_id for one in orders.snapshots] == [captured, captured + 1]
+    assert [one.snapshot_id for one in orders.snapshots] == [inserted, inserted + 1]
     assert orders.rows == 2
     assert not orders.captures
-    _capture(world, captured)
-    found = trace(world.lake, world.streams.store, stream)
-    (capture,) = found.sources[0].refreshes[0].sources[0].captures
-    assert (capture.xids, capture.source, capture.lsn) == ((701, 702), "shop", "0/16B3748")
-    assert "transactions 701, 702" in str(found)
     older = trace(world.lake, world.streams.store, stream, first)
     assert (older.snapshot_id, older.action) == (first, "FULL")
+    with pytest.raises(NotFoundError):
+        trace(world.lake, world.streams.store, stream, 1)
 
 
-def _capture(world: World, snapshot: int) -> None:
-    """What the capture of a source leaves behind."""
-    from headwater.lake.own import ensure_component
-    from headwater.sources.catalog_tables import COMPONENT, VERSIONS
-
-    ensure_component(world.lake.db, COMPONENT, VERSIONS)
-    lake = world.lake.db.read(lambda connection: lake_id(world.lake.db, connection))
-    write(
-        world.lake.db,
-        lambda connection: connection.execute(
-            "INSERT INTO headwater.capture (lake_id, source_id, source, batch_id, snapshot_id, kind, lsn, "
-            "transactions, xids, changes, rows_inserted, rows_updated, rows_deleted, tables) VALUES "
-            "(%s, gen_random_uuid(), 'shop', gen_random_uuid(), %s, 'changes', '0/16B3748', 2, "
-            "'[701, 702]', 1, 1, 0, 0, '{}')",
-            (lake, snapshot),
-        ),
-    )
+def test_a_result_leads_back_to_transactions_of_postgresql(world: World, elsewhere: Elsewhere) -> None:
+    elsewhere.fetch("CREATE TABLE orders (id int PRIMARY KEY, region text, amount int)")
+    elsewhere.fetch("INSERT INTO orders VALUES (1, 'north', 20), (2, 'south', 30)")
+    sources = PostgresSources(world.lake, lambda: world.session)
+    sources.add(elsewhere.dsn, ["orders"], name="shop", capture="triggers")
+    sources.capture("shop")
+    world.make("totals", TOTALS)
+    world.make("strong", STRONG)
+    written = []
+    with psycopg.connect(elsewhere.dsn) as connection:
+        for statement in (
+            "INSERT INTO orders VALUES (3, 'west', 99)",
+            "UPDATE orders SET amount = 1 WHERE id = 1",
+        ):
+            connection.execute(statement.encode())
+            written.append(int(connection.execute("SELECT pg_current_xact_id()::text").fetchall()[0][0]))
+            connection.commit()
+    sources.capture("shop")
+    world.refresh()
+    world.check()
+    found = trace(world.lake, world.streams.store, world.streams.get("strong"))
+    (orders,) = found.sources[0].refreshes[0].sources
+    (capture,) = orders.captures
+    assert (sorted(capture.xids), capture.source) == (written, "shop")
+    assert (capture.rows_inserted, capture.rows_updated, capture.rows_deleted) == (1, 1, 0)
+    assert f"transactions {written[0]}, {written[1]}" in str(found)
+    edges = edges_outside(world.lake, world.streams.all())
+    assert ("shop: public.orders", orders.name) in edges
+    sources.close()
 
 
 def test_the_lineage_shows_where_results_go(world: World, elsewhere: Elsewhere) -> None:

@@ -74,8 +74,10 @@ class PostgresTarget:
         if before is not None and before.holds(result):
             return Applied("nothing")
         table = _Table(connection, result, self._name(result), self.sink.name)
-        own = table.prepare(before)
+        own, new = table.prepare(before)
         applied = self._applied(connection, table, result, before)
+        if new:
+            table.index()  # after its first rows, which is quicker
         after = Position(str(table.name), own, result.storage.id, result.snapshot_id, result.refresh_id)
         with connection.cursor() as cursor:
             write_position(cursor, result, self.sink.name, before, after)
@@ -156,14 +158,14 @@ class _Table:
 
     # -- the table itself ---------------------------------------------------------------------------
 
-    def prepare(self, before: Position | None) -> bool:
-        """Make the table, or see that it fits; whether the sink made it."""
+    def prepare(self, before: Position | None) -> tuple[bool, bool]:
+        """Make the table, or see that it fits; whether the sink made it, and whether just now."""
         mine = before is not None and before.target == str(self.name)
         own = before is not None and mine and before.own
         there = self._there()
         if there is None:
             self._create()
-            return True
+            return True, True
         if not mine and self._has_rows():
             raise SinkError(
                 f"Table {self.name} in PostgreSQL has rows, and they are not of {self.result.name}.",
@@ -177,7 +179,7 @@ class _Table:
             self._align(there, wanted)
         else:
             self._check(there, wanted)
-        return own
+        return own, False
 
     def _there(self) -> dict[str, tuple[str, bool]] | None:
         """The table's columns: type, and whether a row needs a value for it; None if there is no table."""
@@ -208,8 +210,10 @@ class _Table:
                 self._identifier, sql.SQL(", ").join(map(_definition, self._columns))
             )
         )
+
+    def index(self) -> None:
+        """Let rows be found by their key. Not a primary key: a group can be that of NULL."""
         if self._key:
-            # Not a primary key: a group can be that of NULL.
             self.connection.execute(
                 sql.SQL("CREATE UNIQUE INDEX ON {} ({})").format(self._identifier, _names(self._key))
             )
@@ -226,10 +230,8 @@ class _Table:
         self.connection.execute(
             sql.SQL("ALTER TABLE {} {}").format(self._identifier, sql.SQL(", ").join(steps))
         )
-        if self._key and {*changed, *(column.name for column in new)} & set(self._key):
-            self.connection.execute(
-                sql.SQL("CREATE UNIQUE INDEX ON {} ({})").format(self._identifier, _names(self._key))
-            )
+        if {*changed, *(column.name for column in new)} & set(self._key):
+            self.index()
 
     def _check(self, there: dict[str, tuple[str, bool]], wanted: dict[str, str]) -> None:
         problems = [
