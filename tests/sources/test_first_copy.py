@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from headwater.errors import ConflictError, HeadwaterError, SourceUnavailableError
 from headwater.lake.lake import Lake
 from headwater.lake.writing.commit import Commit
-from headwater.sources import first_copy
+from headwater.sources import connecting, first_copy
 from headwater.sources.model import Source, TableStatus
 from headwater.sources.postgres import PostgresSources
 from headwater.sources.triggers import Names
@@ -135,7 +135,10 @@ def test_a_mirror_that_was_dropped_is_made_anew(world: World) -> None:
     world.check()
 
 
-def test_a_source_whose_database_is_gone_can_be_forgotten(world: World) -> None:
+def test_a_source_whose_database_is_gone_can_be_forgotten(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connecting, "_PATIENCE_SECONDS", 0.5)
     world.run("CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     world.add("t")
     world.pg.close()
