@@ -41,6 +41,16 @@ def test_a_diamond_is_one_snapshot(diamond: World) -> None:
     assert set(actions(diamond.refresh()).values()) == {Action.NO_DATA}
 
 
+def test_modes_that_choose_follow_what_the_same_wave_changed(world: World) -> None:
+    """Nothing is known yet of what a refresh costs, and the table above has been changed already."""
+    world.run(*BASE)
+    world.make("first", "SELECT k, sum(v) AS total FROM base GROUP BY k", mode=Mode.AUTO)
+    world.make("second", "SELECT max(total) AS most FROM first", mode=Mode.AUTO)
+    world.run("INSERT INTO base VALUES (0, 1000)")
+    assert set(actions(world.refresh()).values()) <= {Action.INCREMENTAL, Action.FULL}
+    world.check()
+
+
 def test_what_is_asked_for_brings_what_it_reads(diamond: World) -> None:
     diamond.run("DELETE FROM base WHERE k = 1")
     assert set(diamond.refresh("left_")) == {"left_"}

@@ -19,7 +19,7 @@ from headwater.refresh.compiling import FUNCTION, Compiled
 from headwater.refresh.deltas import Delta, table_delta
 from headwater.refresh.model import Frontier, StreamTable
 from headwater.refresh.sources import Source, shown
-from headwater.spark.connector import LakeSpark
+from headwater.spark.connector import LakeSpark, live_rows
 from headwater.spark.literals import name_sql
 from headwater.spark.reading.native import FILE, POSITION
 from headwater.typedefs import SnapshotId
@@ -180,8 +180,11 @@ class Inputs:
         return frozenset(self.deltas)
 
     def rows_of(self, name: str) -> int:
-        """How many rows a source has, by the catalog's own figures."""
-        return self.wave.session.live_rows(self.wave.tx, self.compiled.sources[name].table.name)
+        """How many rows a source had before this wave, by the catalog's own figures."""
+        table = self.compiled.sources[name].table
+        if table.id in self.wave.made:
+            return 0
+        return live_rows(self.wave.session.lake.scan(table.name, self.wave.snapshot_id))
 
     @property
     def changed_rows(self) -> int:

@@ -100,12 +100,16 @@ class LakeSpark:
         return found.plan, found.frame
 
     def live_rows(self, tx: Transaction, name: TableName | str) -> int:
-        """How many rows a table has for a transaction, from the catalog alone."""
-        plan = tx.scan(name)
-        stored = sum(scan.file.record_count for scan in plan.files) - delete_count(plan.files)
-        return stored + sum(inlined.row_count for inlined in plan.inlined)
+        """How many rows a table has for a transaction that has not changed them, from the catalog alone."""
+        return live_rows(tx.scan(name))
 
     def local_frame(self, rows: Any, table: Table) -> DataFrame:
         """Rows that are in this process as a DataFrame."""
         data: pa.Table = as_arrow(rows, table)
         return self.spark.createDataFrame(in_pieces(to_spark(data, table.columns)))
+
+
+def live_rows(plan: ScanPlan) -> int:
+    """How many rows a plan reads, from the catalog alone."""
+    stored = sum(scan.file.record_count for scan in plan.files) - delete_count(plan.files)
+    return stored + sum(inlined.row_count for inlined in plan.inlined)
