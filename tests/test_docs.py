@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -10,6 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 import headwater
+from headwater.lake.embedded import EmbeddedServer
+from tests.support import create_database
 
 ROOT = Path(__file__).parent.parent
 
@@ -115,3 +118,34 @@ def test_the_guide_to_sinks_names_the_options_that_exist() -> None:
     table = (ROOT / "docs/sinks.md").read_text().split("| option |")[1].split("##")[0]
     for name in SINK_OPTIONS:
         assert name in table or f"`{name.removeprefix('ducklake_sink_s3')}`" in table, name
+
+
+TUTORIALS = ("modern-data-stack", "postgres-to-lake", "outbox")
+#: Runs the code of documents in one process, each in a folder and with a database of its own.
+RUN_ALL = """
+import json, os, sys
+for code, folder, dsn in json.load(open(sys.argv[1])):
+    os.environ["SHOP_DSN"] = dsn
+    os.makedirs(folder)
+    os.chdir(folder)
+    print("#", os.path.basename(folder), flush=True)
+    names = {}
+    exec(code, names)
+    names["hw"].close()
+"""
+
+
+def test_the_tutorials_print_what_they_say(tmp_path: Path, pg_server: EmbeddedServer) -> None:
+    work, expected = [], ""
+    for name in TUTORIALS:
+        document = f"docs/tutorials/{name}.md"
+        code = "\n".join(blocks(document, "python"))
+        work.append((code, str(tmp_path / name), create_database(pg_server.dsn)))
+        expected += f"# {name}\n" + "".join(blocks(document, "text"))
+    (tmp_path / "work.json").write_text(json.dumps(work))
+    run = subprocess.run(
+        [sys.executable, "-c", RUN_ALL, str(tmp_path / "work.json")], capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == expected
+    assert run.stderr == ""
