@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.ready
+# Test processes; each has its own PostgreSQL and its own Spark session.
+WORKERS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help setup lock demo check test test-all bench clean
@@ -30,10 +32,10 @@ check: $(STAMP)  ## Lint, formatting, types and layers
 	@$(BIN)/lint-imports
 
 test: check      ## Everything a change must pass (within 25 minutes on two cores)
-	@$(BIN)/pytest -m "not slow"
+	@$(BIN)/pytest -m "not slow" -n $(WORKERS) --dist loadfile
 
 test-all: check  ## The long property and load runs too
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
 bench: $(STAMP)  ## Ratios against DuckDB and pyarrow, measured side by side
 	@$(BIN)/python -m benchmarks
