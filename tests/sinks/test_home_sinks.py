@@ -12,7 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import HeadwaterError, NotFoundError, StreamTableError
+from headwater.refresh.home_sinks import publish_at_home
 from headwater.refresh.model import Action, Mode
+from headwater.refresh.streams import Streams
+from headwater.sinks.model import SinkState
 from tests.refresh.conftest import World
 from tests.sinks.conftest import counted
 from tests.support import catalog_rows, catalog_tables, duck
@@ -277,6 +280,28 @@ def test_view_storage_and_definition_change_together_or_not_at_all(world: World,
         world.check()
         world.streams.drop("r")
         assert not world.lake.state().views
+
+
+def test_sinks_that_change_during_a_refresh_miss_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(world)
+    world.make("r", TOTALS)
+    change(world)
+    others = Streams(world.lake, lambda: world.session)
+    waiting = ["accumulate"]
+
+    def alter_first(*given: Any) -> list[SinkState]:
+        if waiting:
+            others.alter("r", options={"ducklake_sink_mode": waiting.pop()})
+        return publish_at_home(*given)
+
+    monkeypatch.setattr("headwater.refresh.wave.publish_at_home", alter_first)
+    assert world.refresh()["r"].action is Action.INCREMENTAL
+    world.check()
+    change(world)
+    world.refresh()
+    world.check()
 
 
 def test_a_join_that_fails_leaves_everything_as_it_was(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,7 +104,22 @@ def stream_row(stream: StreamTable, table_ids: Mapping[TableName, int]) -> dict[
 
 def traits_json(stream: StreamTable, table_ids: Mapping[TableName, int]) -> str:
     """What is known of a stream table besides its definition and its columns."""
-    published = [
+    published = _published(stream, table_ids)
+    return as_json({"depends_on_time": stream.depends_on_time, "published": published})
+
+
+def known_sinks(stream: StreamTable) -> dict[str, Any]:
+    """What a refresh went by when it wrote the sinks of a stream table."""
+    definition = stream.definition
+    return {
+        "options": definition.options,
+        "sinks": definition.sinks,
+        "published": _published(stream, {}),
+    }
+
+
+def _published(stream: StreamTable, table_ids: Mapping[TableName, int]) -> list[dict[str, Any]]:
+    return [
         {
             "sink": one.sink,
             "table_id": one.table_id if one.table_id >= 0 else table_ids[one.table],
@@ -114,7 +129,6 @@ def traits_json(stream: StreamTable, table_ids: Mapping[TableName, int]) -> str:
         }
         for one in stream.published
     ]
-    return as_json({"depends_on_time": stream.depends_on_time, "published": published})
 
 
 def definition_json(definition: Definition) -> str:

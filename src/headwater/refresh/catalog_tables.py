@@ -218,12 +218,17 @@ TABLE_IDS = """
 COMMIT = f"""
     WITH given AS (
         SELECT * FROM jsonb_to_recordset(%(rows)s::jsonb) AS g ({_TYPES}, frontier_data bigint,
-            frontier_snapshot bigint, moment timestamptz, sources jsonb, checked boolean, before bigint)
+            frontier_snapshot bigint, moment timestamptz, sources jsonb, checked boolean, before bigint,
+            known jsonb)
     ), met AS (
         SELECT g.* FROM given g
         JOIN headwater.stream_table t ON t.lake_id = %(lake)s AND t.id = g.stream_id
         LEFT JOIN headwater.stream_frontier f ON f.lake_id = %(lake)s AND f.stream_id = g.stream_id
-        WHERE NOT g.checked OR f.snapshot_id IS NOT DISTINCT FROM g.before
+        WHERE (NOT g.checked OR f.snapshot_id IS NOT DISTINCT FROM g.before)
+            AND (g.known IS NULL OR g.known = jsonb_build_object(
+                'options', t.definition -> 'options',
+                'sinks', coalesce(t.definition -> 'sinks', jsonb_build_object()),
+                'published', coalesce(t.traits -> 'published', '[]')))
     ), moved AS (
         INSERT INTO headwater.stream_frontier
             (lake_id, stream_id, data_snapshot_id, snapshot_id, moment, sources)

@@ -26,6 +26,7 @@ from headwater.refresh.catalog_rows import (
     as_json,
     definition_json,
     failure_text,
+    known_sinks,
     provenance_of,
     recorded_of,
     refresh_row,
@@ -53,6 +54,8 @@ class Refreshed:
     before: Frontier | None = None
     #: Whether `before` is compared.
     checked: bool = True
+    #: The stream table when this refresh began: other options or sinks at the commit are a conflict.
+    stream: StreamTable | None = None
 
 
 class StreamStore:
@@ -344,6 +347,7 @@ def _refreshed_row(each: Refreshed, snapshot: SnapshotId, ids: Mapping[TableName
         "sources": sources_data(frontier),
         "checked": each.checked,
         "before": None if each.before is None else each.before.snapshot_id,
+        "known": None if each.stream is None else known_sinks(each.stream),
     }
 
 

@@ -196,7 +196,7 @@ class Wave:
                     results[stream.id] = self._failed(stream, broken_by, time.monotonic() - began)
                     continue
                 results[stream.id] = result = replace(result, seconds=time.monotonic() - began)
-                done.append(Refreshed(stream.id, frontier, result, stream.frontier))
+                done.append(Refreshed(stream.id, frontier, result, stream.frontier, stream=stream))
                 sinks += [(stream.id, sink) for sink in written]
             self._say(tx, results, {stream_id for stream_id, _ in sinks})
             if done:
