@@ -31,8 +31,8 @@ def attach(
 ) -> duckdb.DuckDBPyConnection:
     """A new DuckDB session with the lake attached under `alias` and in use.
 
-    `folders` are those of tables whose files lie elsewhere than below the data path. Passwords and keys travel
-    as DuckDB secrets, never inside the ATTACH text, which errors repeat.
+    `folders` are those of tables whose files lie elsewhere than below the data path. Passwords and keys
+    travel as DuckDB secrets, never inside the ATTACH text, which errors repeat.
     """
     session = duckdb.connect()
     names = ["ducklake", "postgres_scanner"]
