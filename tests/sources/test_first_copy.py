@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -60,6 +61,22 @@ def test_large_tables_are_read_by_spark_while_writers_go_on(
     world.capture()
     world.check("t")
     world.check("p")
+
+
+def test_what_a_task_of_spark_cannot_store_is_told_as_anywhere_else(
+    world: World, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(first_copy, "FOR_THE_DRIVER", 1000)
+    world.sources = PostgresSources(world.lake, lambda: LakeSpark(world.lake, spark))
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY, n numeric(12,3), filler text)",
+        "INSERT INTO t SELECT i, CASE WHEN i = 19000 THEN 'NaN'::numeric ELSE i END, repeat('x', 50) "
+        "FROM generate_series(1, 20000) i",
+    )
+    with pytest.raises(HeadwaterError, match=r"'n' holds 'NaN', which decimal\(12,3\) cannot hold"):
+        world.add("t")
+    assert world.sources.all() == []
+    assert not [*tmp_path.rglob("*.parquet")]
 
 
 def test_a_copy_that_is_killed_begins_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 from psycopg import sql
 
+from headwater.errors import HeadwaterError, SourceError, SourceUnavailableError
 from headwater.lake.connection import Connection
 from headwater.lake.format.align import align_input
 from headwater.lake.model import StagedFile, Table
@@ -187,12 +188,30 @@ def stage_with_spark(
     def store(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                found = pickle.dumps(_stage_piece(context, int(str(number))))
+                found = pickle.dumps(_stage_or_explain(context, int(str(number))))
                 yield pa.record_batch({"files": pa.array([found], pa.binary())})
 
     frame = spark.spark.range(0, len(whole), 1, len(whole))
-    stored = frame.mapInArrow(store, "files binary").toArrow().column(0).to_pylist()
-    return [file for files in stored for file in pickle.loads(files or b"")]  # noqa: S301 - our own
+    results = frame.mapInArrow(store, "files binary").toArrow().column(0).to_pylist()
+    stored = [pickle.loads(result or b"") for result in results]  # noqa: S301 - our own
+    files = [file for result in stored if not isinstance(result, HeadwaterError) for file in result]
+    for result in stored:
+        if isinstance(result, HeadwaterError):
+            stager.discard(target, files)
+            raise result
+    return files
+
+
+def _stage_or_explain(context: bytes, number: int) -> list[StagedFile] | HeadwaterError:
+    """What was stored, or why not: an exception would reach the driver as a text of Spark's."""
+    try:
+        return _stage_piece(context, number)
+    except HeadwaterError as error:
+        return error
+    except psycopg.Error as error:
+        kind = SourceUnavailableError if isinstance(error, psycopg.OperationalError) else SourceError
+        said = (error.diag.message_primary if error.diag else None) or type(error).__name__
+        return kind("A part of the source could not be copied.", detail=said)
 
 
 def _stage_piece(context: bytes, number: int) -> list[StagedFile]:

@@ -140,7 +140,11 @@ class PostgresSources:
                 status=SourceStatus.ACTIVE,
                 tables=listed,
             )
-            self.store.insert(source)
+            try:
+                self.store.insert(source)
+            except HeadwaterError:
+                self._secrets.delete(reference if reference != dsn else "")
+                raise
         except BaseException:
             db.close()
             raise
@@ -153,7 +157,7 @@ class PostgresSources:
                     raise _as_error(table)
         except HeadwaterError:
             # Nothing is left of a source that could not be added.
-            self.remove(chosen, drop_tables=True)
+            self.remove(chosen, drop_tables=True, force=True)
             raise
         return found
 
