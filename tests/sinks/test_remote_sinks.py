@@ -244,6 +244,27 @@ def test_everything_is_sent_again_if_deltas_are_large_or_gone_or_the_result_was_
     agree(world, elsewhere, other)
 
 
+def test_what_a_target_refuses_is_a_warning_and_leaves_it_as_it_was(
+    world: World, elsewhere: Elsewhere
+) -> None:
+    start(world)
+    both(world, elsewhere)
+    before = elsewhere.rows("shop.result"), elsewhere.lake_rows("FROM main.r")
+    elsewhere.fetch(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+        "$$ BEGIN RAISE EXCEPTION 'refused by a trigger'; END $$;"
+        "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE ON headwater.sink_position EXECUTE FUNCTION refuse()"
+    )
+    change(world)
+    assert world.refresh()["r"].rows_inserted
+    assert (elsewhere.rows("shop.result"), elsewhere.lake_rows("FROM main.r")) == before
+    for status in world.streams.status()[0].sinks:
+        assert "refused by a trigger" in (status.last_error or "")
+    elsewhere.fetch("DROP TRIGGER refuse ON headwater.sink_position")
+    assert {each.outcome for each in publisher(world).deliver(force=True)} == {"changes"}
+    agree(world, elsewhere)
+
+
 def test_a_row_to_be_changed_that_is_not_there_means_that_everything_is_sent(
     world: World, elsewhere: Elsewhere
 ) -> None:

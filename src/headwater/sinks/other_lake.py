@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+import psycopg
 import pyarrow as pa
 
-from headwater.errors import AlreadyExistsError, NotFoundError, SettingsError
+from headwater.errors import AlreadyExistsError, NotFoundError, SettingsError, SinkError
 from headwater.lake.catalog import table_name
-from headwater.lake.connection import Cursor
+from headwater.lake.connection import Cursor, Database
 from headwater.lake.format.types import columns_from_arrow
 from headwater.lake.lake import Lake
 from headwater.lake.model import Table
@@ -59,9 +60,21 @@ def open_lake(sink: Sink, dsn: str, s3: Mapping[str, str]) -> Lake:
         s3_access_key_id=s3.get("s3_access_key_id"),
         s3_secret_access_key=s3.get("s3_secret_access_key"),
     )
-    lake = Lake.open(dsn, data_path=sink.path, storage=storage, create=sink.path is not None)
+    with _explained(Database(dsn), sink.name):
+        lake = Lake.open(dsn, data_path=sink.path, storage=storage, create=sink.path is not None)
     lake.db.patience = _PATIENCE
     return lake
+
+
+@contextmanager
+def _explained(db: Database, sink: str) -> Iterator[None]:
+    """What PostgreSQL or Arrow refuse, as a failure of the sink and without anything secret."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise db.explain(error) from None
+    except pa.ArrowException as error:
+        raise SinkError(f"Sink {sink} cannot take the result.", detail=str(error), sink=sink) from None
 
 
 @dataclass(frozen=True)
@@ -73,6 +86,10 @@ class LakeTarget:
 
     def deliver(self, result: Result) -> Applied:
         """Bring the lake to a result, in one transaction that remembers it."""
+        with _explained(self.lake.db, self.sink.name):
+            return self._delivered(result)
+
+    def _delivered(self, result: Result) -> Applied:
         self._refuse_home(result)
         write(self.lake.db, ensure_positions)
         return self.lake.run(
@@ -90,6 +107,10 @@ class LakeTarget:
 
     def withdraw(self, lake_id: str, stream_id: str) -> None:
         """Remove what the sink made; a table that was there before stays, with its rows."""
+        with _explained(self.lake.db, self.sink.name):
+            self._withdrawn(lake_id, stream_id)
+
+    def _withdrawn(self, lake_id: str, stream_id: str) -> None:
         position = write(
             self.lake.db,
             lambda connection: forget_position(connection, lake_id, stream_id, self.sink.name),

@@ -114,6 +114,9 @@ class PostgresTarget:
                 yield connection
         except psycopg.Error as error:
             raise self._explained(error) from None
+        except pa.ArrowException as error:
+            name = self.sink.name
+            raise SinkError(f"Sink {name} cannot take the result.", detail=str(error), sink=name) from None
 
     def _explained(self, error: psycopg.Error) -> HeadwaterError:
         """The failure without anything secret in it."""

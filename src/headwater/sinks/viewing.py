@@ -24,9 +24,9 @@ def log_view(table: TableName, columns: Sequence[str]) -> str:
     return (
         f"SELECT {listed} FROM ("
         f"SELECT {listed}, {op}, "
-        f"row_number() OVER (PARTITION BY {listed}, {op} ORDER BY {sequence}) AS _place, "
-        f"sum(CASE WHEN {op} = '{DELETE}' THEN -1 ELSE 1 END) OVER (PARTITION BY {listed}) AS _copies "
+        f"row_number() OVER (PARTITION BY {listed}, {op} ORDER BY {sequence}) AS _hw_place, "
+        f"sum(CASE WHEN {op} = '{DELETE}' THEN -1 ELSE 1 END) OVER (PARTITION BY {listed}) AS _hw_copies "
         f"FROM {table} WHERE {op} <> '{TRUNCATE}' AND {sequence} > "
         f"(SELECT coalesce(max(CASE WHEN {op} = '{TRUNCATE}' THEN {sequence} END), -1) FROM {table})"
-        f") AS _log WHERE {op} = '{INSERT}' AND _place <= _copies"
+        f") AS _hw_log WHERE {op} = '{INSERT}' AND _hw_place <= _hw_copies"
     )
