@@ -242,6 +242,35 @@ def test_writers_need_no_rights_and_their_settings_do_not_matter(world: World) -
     world.run("DROP OWNED BY poor_writer", "DROP ROLE poor_writer")
 
 
+def test_a_user_who_owns_nothing_can_mirror(world: World) -> None:
+    ((name,),) = world.there("SELECT current_database()")
+    world.run(
+        "CREATE TABLE t (id int PRIMARY KEY, a int)",
+        "INSERT INTO t VALUES (1, 1)",
+        "DROP ROLE IF EXISTS mirrorer",
+        "CREATE ROLE mirrorer LOGIN",
+    )
+    asked = {"name": "shop", "where": "a > 0"}
+    with pytest.raises(HeadwaterError, match="may not make triggers"):
+        world.sources.add(world.dsn + " user=mirrorer", ["t"], **asked)
+    world.run("GRANT SELECT, TRIGGER ON t TO mirrorer")
+    with pytest.raises(HeadwaterError, match="may not create a schema"):
+        world.sources.add(world.dsn + " user=mirrorer", ["t"], **asked)
+    world.run(f"GRANT CREATE ON DATABASE {name} TO mirrorer")
+    source = world.sources.add(world.dsn + " user=mirrorer", ["t"], **asked)
+    assert str(source.capture) == "triggers"
+    world.run("INSERT INTO t VALUES (2, 2)", "TRUNCATE t", "INSERT INTO t VALUES (3, 3)")
+    world.capture()
+    world.check()
+    world.run("ALTER TABLE t DISABLE TRIGGER ALL", "DELETE FROM t")
+    world.capture()
+    world.check()
+    world.sources.remove("shop")
+    assert world.there("SELECT count(*) FROM pg_trigger WHERE NOT tgisinternal") == {(0,): 1}
+    assert world.there("SELECT count(*) FROM pg_namespace WHERE nspname = 'headwater_capture'") == {(0,): 1}
+    world.run("DROP OWNED BY mirrorer", "DROP ROLE mirrorer")
+
+
 def test_what_captures_is_pruned_and_removed(world: World) -> None:
     world.run("CREATE TABLE t (id int PRIMARY KEY)", "CREATE TABLE u (id int PRIMARY KEY)")
     world.add("t", "u")

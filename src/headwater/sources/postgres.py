@@ -184,13 +184,13 @@ class PostgresSources:
                 raise missing(table)
 
         def check(connection: Connection) -> str | None:
-            for table in tables:
-                check_condition(connection, table)
             problems = (cannot_replicate(table, found[table.number]) for table in tables)
             problem = next((text for text in problems if text is not None), None)
             problem = problem or cannot_publish(connection, found)
             if wanted is CaptureKind.TRIGGERS or (wanted is None and problem is not None):
                 check_triggers(connection, tables)
+            for table in tables:
+                check_condition(connection, table)
             return problem
 
         problem = db.ask(check)

@@ -137,7 +137,8 @@ def install(connection: Connection, source: Source, tables: Mapping[int, Describ
     """Install what captures these tables; what is there already is brought up to date."""
     names = Names(source.id)
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-    connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(sql.Identifier(SCHEMA)))
+    if connection.execute("SELECT to_regnamespace(%s)", (SCHEMA,)).fetchall()[0][0] is None:
+        connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(SCHEMA)))
     connection.execute(
         sql.SQL(
             "CREATE TABLE IF NOT EXISTS {} (seq bigint GENERATED ALWAYS AS IDENTITY, "
@@ -155,9 +156,17 @@ def install(connection: Connection, source: Source, tables: Mapping[int, Describ
     by_number = {table.number: table for table in source.tables}
     for number, described in tables.items():
         table = by_number[number]
+        complete = described.installed == len(names.triggers)
+        if not complete:
+            connection.execute(_dropped(names, table))
         connection.execute(_function(names, table))
-        if described.installed < len(names.triggers):
+        if not complete:
             _create_triggers(connection, names, table, described)
+
+
+def _dropped(names: Names, table: SourceTable) -> sql.Composed:
+    # Only its owner may drop a trigger of a table; but a function takes its triggers along.
+    return sql.SQL("DROP FUNCTION IF EXISTS {}() CASCADE").format(names.function(table.number))
 
 
 def _create_triggers(connection: Connection, names: Names, table: SourceTable, described: Described) -> None:
@@ -167,7 +176,6 @@ def _create_triggers(connection: Connection, names: Names, table: SourceTable, d
         (names.truncate_trigger, "AFTER TRUNCATE ON {} FOR EACH STATEMENT"),
     ):
         trigger = sql.Identifier(name)
-        connection.execute(sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(trigger, target))
         connection.execute(
             sql.SQL("CREATE TRIGGER {} {} EXECUTE FUNCTION {}()").format(
                 trigger, sql.SQL(events).format(target), names.function(table.number)
@@ -247,24 +255,12 @@ def remove(connection: Connection, source: Source) -> None:
     """Remove everything that was installed for a source, and the schema with the last of them."""
     names = Names(source.id)
     connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-    found = connection.execute(
-        "SELECT n.nspname::text, c.relname::text, t.tgname::text FROM pg_trigger t "
-        "JOIN pg_class c ON c.oid = t.tgrelid JOIN pg_namespace n ON n.oid = c.relnamespace "
-        "WHERE t.tgname = ANY(%s) AND t.tgparentid = 0",
-        (list(names.triggers),),
-    ).fetchall()
-    for schema, table, trigger in found:
-        connection.execute(
-            sql.SQL("DROP TRIGGER IF EXISTS {} ON {}").format(
-                sql.Identifier(trigger), sql.Identifier(schema, table)
-            )
-        )
-    for table_ in source.tables:
-        connection.execute(sql.SQL("DROP FUNCTION IF EXISTS {}()").format(names.function(table_.number)))
+    for table in source.tables:
+        connection.execute(_dropped(names, table))
     connection.execute(sql.SQL("DROP TABLE IF EXISTS {}").format(names.changes))
     left = connection.execute(
-        "SELECT 1 FROM pg_namespace n WHERE n.nspname = %s AND NOT EXISTS "
-        "(SELECT FROM pg_class c WHERE c.relnamespace = n.oid) AND NOT EXISTS "
+        "SELECT 1 FROM pg_namespace n WHERE n.nspname = %s AND pg_has_role(n.nspowner, 'USAGE') "
+        "AND NOT EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = n.oid) AND NOT EXISTS "
         "(SELECT FROM pg_proc p WHERE p.pronamespace = n.oid)",
         (SCHEMA,),
     ).fetchone()
