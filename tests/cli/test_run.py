@@ -116,7 +116,8 @@ def test_another_process_takes_over_from_one_that_was_killed(
 
     insert(streams, 4000)
     con = streams.duckdb()
-    until(lambda: con.execute("FROM sales.evens WHERE id = 4000").fetchall())
+    # On a busy machine Spark alone can take a minute to start.
+    until(lambda: con.execute("FROM sales.evens WHERE id = 4000").fetchall(), 150)
     until(lambda: con.execute("SELECT after->>'id' FROM audit.evens").fetchall() == [("4000",)])
     con.close()
 
