@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.errors import HeadwaterError
+from headwater.sources.log_reading import LogSnapshot
 from headwater.sources.model import CaptureKind
 from headwater.sources.pgoutput import array_json
-from headwater.sources.replication import _Snapshot
 from tests.sources.conftest import World
 
 
@@ -211,7 +211,7 @@ def test_arrays_are_read_as_they_are_printed(values: list[str | None]) -> None:
 
 
 def test_half_an_id_means_the_nearest_transaction() -> None:
-    snapshot = _Snapshot.of(f"{(5 << 32) + 10}:{(5 << 32) + 20}:{(5 << 32) + 15}")
+    snapshot = LogSnapshot.of(f"{(5 << 32) + 10}:{(5 << 32) + 20}:{(5 << 32) + 15}")
     assert [short for short in (9, 10, 15, 19, 20, 2**32 - 1) if snapshot.has(short)] == [
         9,
         10,
