@@ -98,7 +98,7 @@ def test_settings_of_the_object_store_that_the_lake_does_not_have_are_refused(wo
     assert world.streams.all() == []
 
 
-@pytest.mark.parametrize("mode", ["accumulate", "replace"])
+@pytest.mark.parametrize("mode", ["accumulate", pytest.param("replace", marks=pytest.mark.slow)])
 def test_sinks_of_an_encrypted_lake_are_encrypted(
     new_database: str, tmp_path: Path, spark: SparkSession, mode: str
 ) -> None:

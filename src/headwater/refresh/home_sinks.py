@@ -280,9 +280,8 @@ def publish_at_home(
     states = []
     for one in stream.published:
         state = stream.sink_state(one.sink)
-        if not (state.behind and is_due(state)) and (delta is None or delta.empty):
-            continue
-        if state.behind and not is_due(state):
+        changed = delta is not None and not delta.empty
+        if not is_due(state) or not (changed or state.behind):
             continue
         try:
             with wave.tx.savepoint():
