@@ -36,7 +36,7 @@ def failed(stream: str, state: SinkState, error: Exception) -> SinkState:
     failures = state.failures + 1
     message = error.message if isinstance(error, HeadwaterError) else str(error).strip().split("\n")[0]
     detail = error.detail if isinstance(error, HeadwaterError) else None
-    text = f"{message} ({detail})" if detail else message
+    text = " ".join((f"{message} ({detail})" if detail else message).split())
     again = pause(failures)
     log.warning(
         "sink %s of %s failed (%d in a row), next try in %d s: %s",
