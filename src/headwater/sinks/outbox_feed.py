@@ -127,7 +127,8 @@ class Feed:
         wanted = [*names, *([SHOWN] if hides else [])]
         found = read_changes(plan, self.lake.store, self.lake.db, columns=wanted, replan=True)
         for (snapshot, _), group in groupby(_rows(found, names, hides), key=lambda row: row[:2]):
-            ends, begins = [], []
+            ends: list[Row] = []
+            begins: list[Row] = []
             for _, _, kind, row in group:
                 if row is not None:
                     (ends if kind in _ENDS else begins).append(row)
@@ -205,9 +206,9 @@ def _rows(
     """(snapshot, row id, kind, row) of each change; the row is None where it is not shown."""
     for start in range(0, found.num_rows, _PIECE):
         piece = found.slice(start, _PIECE)
-        versions = piece.column("_commit_version").to_pylist()
-        ids = piece.column("_rowid").to_pylist()
-        kinds = piece.column("_change_type").to_pylist()
+        versions: list[Any] = piece.column("_commit_version").to_pylist()
+        ids: list[Any] = piece.column("_rowid").to_pylist()
+        kinds: list[Any] = piece.column("_change_type").to_pylist()
         shown = piece.column(SHOWN).to_pylist() if hides else [True] * len(ids)
         rows = _dictionaries(piece, names)
         for version, row_id, kind, there, row in zip(versions, ids, kinds, shown, rows, strict=True):
