@@ -138,6 +138,30 @@ def test_groups_that_having_hides_come_and_go(world: World) -> None:
     world.check()
 
 
+def test_rows_are_counted_of_which_no_column_is_used(world: World) -> None:
+    world.run("CREATE TABLE t (a INT, b VARCHAR)", "INSERT INTO t VALUES (1, 'x'), (1, 'x'), (NULL, NULL)")
+    world.make("counted", "SELECT count(*) AS n FROM t")
+    world.make("paired", "SELECT count(*) AS n FROM t CROSS JOIN t AS u")
+    world.run("DELETE FROM t WHERE a IS NULL", "INSERT INTO t VALUES (2, 'y'), (3, NULL)")
+    assert {result.action for result in world.refresh().values()} == {Action.INCREMENTAL}
+    world.check()
+
+
+def test_columns_that_were_others_before_are_followed(world: World) -> None:
+    world.run(
+        "CREATE TABLE a (k INT, v INT)",
+        "CREATE TABLE b (k INT, w INT)",
+        "INSERT INTO a SELECT range, range FROM range(100)",
+        "INSERT INTO b SELECT range, range * 2 FROM range(100)",
+    )
+    world.make("joined", "SELECT a.k, v, w FROM a JOIN b ON a.k = b.k", mode=Mode.AUTO)
+    world.run(
+        "ALTER TABLE b ADD COLUMN extra INT", "INSERT INTO b VALUES (5, 1, 9)", "DELETE FROM a WHERE k = 7"
+    )
+    world.refresh()
+    world.check()
+
+
 def test_time_alone_moves_rows(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.run(
         "CREATE TABLE events (id INT, happened TIMESTAMPTZ)",

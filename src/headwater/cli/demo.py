@@ -182,7 +182,7 @@ def _problems(problems: tuple[str, ...]) -> Iterator[Block]:
 def command(
     story: str, folder: Path | None, seconds: float, rate: float, wait: bool
 ) -> OrdersResult | LeaderboardResult | int:
-    """From PostgreSQL to the lake, live.
+    """From PostgreSQL to the lake, live: orders, or a leaderboard.
 
     `orders`: orders arrive in PostgreSQL, revenue by region is kept up to date in the lake, DuckDB reads it
     now and as it was. `leaderboard`: one stream table, published to a game's PostgreSQL and to the lake.

@@ -70,7 +70,10 @@ class ProvenanceList:
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="How many.")
 @common_options
 def command(name: str | None, snapshot: int | None, limit: int) -> ProvenanceList:
-    """Show which refresh wrote which snapshot; of one stream table also the way back to its sources."""
+    """Show which refresh wrote which snapshot, and from what.
+
+    Of one stream table also the way back to its sources, and to the transactions of PostgreSQL.
+    """
     if snapshot is not None and name is None:
         raise click.UsageError("--snapshot needs the name of a stream table.")
     with opened("looking") as (hw, _):

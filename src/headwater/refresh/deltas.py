@@ -84,9 +84,12 @@ def table_delta(
     kinds = found.column("_change_type")
     came = pc.is_in(kinds, pa.array(_CAME, kinds.type))
     row_ids = found.column("_rowid").combine_chunks()
-    rows = to_spark(found.select([column.name for column in columns]), columns)
+    values = to_spark(found.select([column.name for column in columns]), columns)
     weights = pc.if_else(came, pa.scalar(1, pa.int32()), pa.scalar(-1, pa.int32()))
-    rows = rows.append_column(ROW_ID, row_ids.cast(pa.int64())).append_column(WEIGHT, weights)
+    # Not one after the other: a table without any column does not know how many rows it has.
+    rows = pa.Table.from_arrays(
+        [*values.columns, row_ids.cast(pa.int64()), weights], names=[*values.schema.names, ROW_ID, WEIGHT]
+    )
     rows = _without_equal_images(rows, kinds)
     only_came = bool((rows.column(WEIGHT).to_numpy() > 0).all())
     return Delta(schema, rows=rows, only_came=only_came), plan

@@ -121,7 +121,7 @@ class Narrowing:
             )
         else:
             plan = self._plan(scan, table, alike, column, nulls)
-            if _bytes(plan, column) > _MOST_BYTES:
+            if _bytes(plan, column) > _MOST_BYTES or not _same_columns(plan.table, [column, *wanted]):
                 return None
             lake = self.inputs.wave.session.lake
             sought = lookup.Wanted(column, alike, nulls)
@@ -213,6 +213,12 @@ class Narrowing:
         return pa.concat_tables([kept.select(names).cast(came.schema), came])
 
 
+def _same_columns(table: Table, columns: Sequence[Column]) -> bool:
+    """Whether a table had these columns as they are now."""
+    then = {column.id: (column.name, column.type) for column in table.columns}
+    return all(then.get(column.id) == (column.name, column.type) for column in columns)
+
+
 def _names(scan: Scan) -> frozenset[str]:
     return frozenset(stored for _, stored in (*scan.fields, *scan.key_fields))
 
@@ -225,16 +231,17 @@ def _with_hidden(rows: pa.Table, positions: Any, row_ids: Any, places: Any) -> p
 def _found(rows: pa.Table, columns: Sequence[Column], names: Collection[str]) -> Found:
     """Rows as a statement reads them: the columns, and row id or place if they are asked for."""
     schema = spark_schema(columns)
-    chosen = rows.select([column.name for column in columns])
-    if ROW_ID in names and ROW_ID not in chosen.schema.names:
-        chosen = chosen.append_column(ROW_ID, rows.column("rowid").cast(pa.int64()))
+    taken = {column.name: rows.column(column.name) for column in columns}
+    if ROW_ID in names and ROW_ID not in taken:
+        taken[ROW_ID] = rows.column("rowid").cast(pa.int64())
         schema = schema.add(ROW_ID, st.LongType())
     kinds = ((lookup.PLACE, st.IntegerType()), ("file_row_number", st.LongType()), ("rowid", st.LongType()))
     for name, (own, kind) in zip(PLACE, kinds, strict=True):
         if name in names:
-            chosen = chosen.append_column(name, rows.column(own))
+            taken[name] = rows.column(own)
             schema = schema.add(name, kind)
-    return Found(chosen, schema)
+    # All at once: a table without any column does not know how many rows it has.
+    return Found(pa.table(taken), schema)
 
 
 def _alike(values: Any, column: Column) -> Any:
