@@ -12,7 +12,7 @@ from pyspark.sql import types as st
 
 from headwater.errors import StreamTableError
 from headwater.refresh import wave as waves
-from headwater.refresh.deltas import Delta
+from headwater.refresh.deltas import Delta, read_changed_rows
 from headwater.refresh.model import Action, Definition, Mode, Status
 from headwater.typedefs import TableName
 from tests.refresh.conftest import World, actions
@@ -147,6 +147,26 @@ def test_rows_are_counted_of_which_no_column_is_used(world: World) -> None:
     world.check()
 
 
+def test_what_several_follow_is_read_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.run("CREATE TABLE t (a INT, b INT, c VARCHAR)", "INSERT INTO t VALUES (1, 10, 'x'), (2, 20, 'y')")
+    world.make("by_a", "SELECT a, count(*) AS n FROM t GROUP BY a")
+    world.make("by_c", "SELECT c, sum(b) AS total FROM t GROUP BY c")
+    world.run("INSERT INTO t VALUES (3, 30, 'x')")
+    world.refresh()  # from now on it is known what both use
+    reads: list[object] = []
+
+    def counted(session: Any, plan: Any, wanted: Any) -> Any:
+        reads.append(sorted({*wanted} - {"rowid"}))
+        return read_changed_rows(session, plan, wanted)
+
+    monkeypatch.setattr("headwater.refresh.shared_changes.read_changed_rows", counted)
+    world.run("UPDATE t SET b = 11 WHERE a = 1", "DELETE FROM t WHERE a = 2")
+    assert world.refresh("by_a")["by_a"].rows_in == 1, "an update of b is nothing to it"
+    assert world.refresh("by_c")["by_c"].rows_in == 3
+    assert reads == [["a", "b", "c"]]
+    world.check()
+
+
 def test_columns_that_were_others_before_are_followed(world: World) -> None:
     world.run(
         "CREATE TABLE a (k INT, v INT)",
@@ -247,7 +267,7 @@ def test_who_fails_too_often_is_suspended_and_resumes_on_request(totals: World) 
 
 
 def test_many_changes_are_written_by_spark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headwater.refresh import computing, deltas, storing
+    from headwater.refresh import computing, shared_changes, storing
 
     world.run(*ORDERS)
     world.make(
@@ -256,7 +276,7 @@ def test_many_changes_are_written_by_spark(world: World, monkeypatch: pytest.Mon
     world.make("totals", TOTALS)
     monkeypatch.setattr(computing, "SMALL", -1)
     monkeypatch.setattr(storing, "most_rows", lambda frame: 0)
-    monkeypatch.setattr(deltas, "FOR_THE_DRIVER", 0)
+    monkeypatch.setattr(shared_changes, "FOR_THE_DRIVER", 0)
     world.run(
         "INSERT INTO orders SELECT range, range % 9, range FROM range(200, 400)",
         "DELETE FROM orders WHERE id % 3 = 0",

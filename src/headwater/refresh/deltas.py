@@ -21,7 +21,7 @@ from headwater.algebra.relations import ROW_ID, WEIGHT
 from headwater.lake.model import Column, Table
 from headwater.lake.reading.change_plan import ChangePlan
 from headwater.lake.reading.change_reader import read_changes
-from headwater.spark.changes import FOR_THE_DRIVER, changes
+from headwater.spark.changes import changes
 from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
 from headwater.spark.types import spark_schema, to_spark
@@ -65,34 +65,55 @@ class Delta:
         return self.frame
 
 
-def table_delta(
-    session: LakeSpark, table: Table, since: int, until: int, used: Collection[str]
-) -> tuple[Delta, ChangePlan]:
-    """What became of a table's rows after snapshot `since` and up to `until`.
+@dataclass(frozen=True)
+class ChangedRows:
+    """Changed rows in this process, in Spark's types, with row id and weight; and what kind each is of."""
 
-    Updates that change no column in use are left out.
-    """
-    lake = session.lake
-    plan = lake.plan_changes(table.name, since + 1, until)
+    rows: pa.Table
+    kinds: pa.ChunkedArray[Any]
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The columns that are here."""
+        return frozenset(self.rows.schema.names)
+
+
+def delta_by_spark(
+    session: LakeSpark, plan: ChangePlan, since: int, until: int, used: Collection[str]
+) -> Delta:
+    """Changes that are too many for this process."""
     columns = [column for column in plan.table.columns if column.name in used]
-    schema = spark_schema(columns).add(ROW_ID, st.LongType()).add(WEIGHT, st.IntegerType())
-    if plan.rows_at_most > FOR_THE_DRIVER:
-        frame = _by_spark(session, table, columns, since, until)
-        return Delta(schema, frame=frame, at_most=plan.rows_at_most), plan
+    frame = _by_spark(session, plan.table, columns, since, until)
+    return Delta(_schema(columns), frame=frame, at_most=plan.rows_at_most)
+
+
+def read_changed_rows(session: LakeSpark, plan: ChangePlan, wanted: Collection[str]) -> ChangedRows:
+    """What became of a table's rows, in the wanted columns."""
+    lake = session.lake
+    columns = [column for column in plan.table.columns if column.name in wanted]
     names = [column.name for column in columns or plan.table.columns[:1]]
     found = read_changes(plan, lake.store, lake.db, columns=names, net=True, whole_rows=False, replan=True)
     kinds = found.column("_change_type")
     came = pc.is_in(kinds, pa.array(_CAME, kinds.type))
-    row_ids = found.column("_rowid").combine_chunks()
     values = to_spark(found.select([column.name for column in columns]), columns)
     weights = pc.if_else(came, pa.scalar(1, pa.int32()), pa.scalar(-1, pa.int32()))
+    row_ids = found.column("_rowid").combine_chunks().cast(pa.int64())
     # Not one after the other: a table without any column does not know how many rows it has.
-    rows = pa.Table.from_arrays(
-        [*values.columns, row_ids.cast(pa.int64()), weights], names=[*values.schema.names, ROW_ID, WEIGHT]
-    )
-    rows = _without_equal_images(rows, kinds)
+    arrays: list[Any] = [*values.columns, row_ids, weights]
+    return ChangedRows(pa.Table.from_arrays(arrays, names=[*values.schema.names, ROW_ID, WEIGHT]), kinds)
+
+
+def delta_of(changes: ChangedRows, plan: ChangePlan, used: Collection[str]) -> Delta:
+    """The changes in the columns in use; updates that change none of them are left out."""
+    columns = [column for column in plan.table.columns if column.name in used]
+    rows = changes.rows.select([*(column.name for column in columns), ROW_ID, WEIGHT])
+    rows = _without_equal_images(rows, changes.kinds)
     only_came = bool((rows.column(WEIGHT).to_numpy() > 0).all())
-    return Delta(schema, rows=rows, only_came=only_came), plan
+    return Delta(_schema(columns), rows=rows, only_came=only_came)
+
+
+def _schema(columns: Sequence[Column]) -> st.StructType:
+    return spark_schema(columns).add(ROW_ID, st.LongType()).add(WEIGHT, st.IntegerType())
 
 
 def _by_spark(

@@ -16,8 +16,9 @@ from headwater.lake.model import Table
 from headwater.lake.reading.scan import ScanPlan
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.compiling import FUNCTION, Compiled
-from headwater.refresh.deltas import Delta, table_delta
+from headwater.refresh.deltas import Delta
 from headwater.refresh.model import Frontier, StreamTable
+from headwater.refresh.shared_changes import SharedChanges
 from headwater.refresh.sources import Source, shown
 from headwater.spark.connector import LakeSpark, live_rows
 from headwater.spark.literals import name_sql
@@ -39,6 +40,8 @@ class WaveState:
 
     session: LakeSpark
     tx: Transaction
+    #: What was read of changes, by this wave and those before.
+    shared: SharedChanges = field(default_factory=SharedChanges)
     #: Changes of stored results by table id, as this wave makes them.
     moved: dict[int, Delta] = field(default_factory=dict)
     #: Results that this wave makes from nothing, by table id.
@@ -156,7 +159,7 @@ class Inputs:
         since, until = self._since[name], self.wave.snapshot_id
         committed = None
         if since < until:
-            committed, plan = table_delta(self.wave.session, source.table, since, until, used)
+            committed, plan = self.wave.shared.delta(self.wave.session, source.table, since, until, used)
             self.reading.files += len(plan.files)
             self.reading.bytes += sum(change.file.file_size_bytes for change in plan.files)
         moved = self.wave.moved.get(source.table.id)

@@ -46,6 +46,7 @@ from headwater.refresh.presenting import Presenting
 from headwater.refresh.provenance import Provenance
 from headwater.refresh.publishing import Publisher
 from headwater.refresh.sealing import Sealing
+from headwater.refresh.shared_changes import SharedChanges
 from headwater.refresh.sources import Sources
 from headwater.refresh.spark_errors import spark_errors
 from headwater.refresh.status import StreamStatus, status_of
@@ -87,6 +88,7 @@ class Streams:
         self._presenting = Presenting(lake, self.store, connector)
         self._sealing = Sealing(Secrets(lake))
         self._compiled: dict[tuple[str, str, int], Compiled] = {}
+        self._shared = SharedChanges()
 
     # -- looking ------------------------------------------------------------------------------------
 
@@ -339,7 +341,9 @@ class Streams:
             wanted = [self.get(name).id for name in names]
         if not wanted:
             return []
-        done = Wave(self.lake, self.store, self.connector, self._compile, streams, full).run(wanted)
+        done = Wave(self.lake, self.store, self.connector, self._compile, streams, full, self._shared).run(
+            wanted
+        )
         served = {str(stream.name) for stream in streams if any(sink.remote for sink in stream.sinks)}
         if served:
             self.publisher.deliver([result.name for result in done if result.name in served])
@@ -355,6 +359,7 @@ class Streams:
             self._compiled = {key: value for key, value in self._compiled.items() if key[0] != stream.id}
             others = [other for other in streams if other.id != stream.id]
             self._compiled[place] = compile_definition(session, stream.definition, state, others)
+            self._shared.want(self._compiled[place])
         return self._compiled[place]
 
     def _build(self, definition: Definition, existing: StreamTable | None) -> RefreshResult:

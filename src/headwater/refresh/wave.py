@@ -32,6 +32,7 @@ from headwater.refresh.model import (
     StreamTable,
 )
 from headwater.refresh.options import DEFAULTS
+from headwater.refresh.shared_changes import SharedChanges
 from headwater.refresh.store import Refreshed, StreamStore
 from headwater.refresh.viewing import written_by
 from headwater.sinks.model import SinkState
@@ -54,6 +55,7 @@ class Wave:
     compiled: Callable[[LakeSpark, StreamTable, CatalogState, Sequence[StreamTable]], Compiled]
     streams: Sequence[StreamTable]
     full: bool = False
+    shared: SharedChanges = field(default_factory=SharedChanges)
     wave_id: str = field(default_factory=lambda: uuid4().hex)
     _tries: int = 0
 
@@ -160,7 +162,7 @@ class Wave:
     def _attempt(
         self, session: LakeSpark, tx: Transaction, due: Sequence[StreamTable], wanted: Sequence[str]
     ) -> dict[str, RefreshResult]:
-        state = WaveState(session, tx)
+        state = WaveState(session, tx, self.shared)
         moment = datetime.now(UTC)
         results: dict[str, RefreshResult] = {}
         failed: dict[str, str] = {}

@@ -106,6 +106,8 @@ class ChangePlan:
     """Snapshots that only moved rows: what begins or ends at one of them is no change."""
     mixed: frozenset[SnapshotId] = frozenset()
     """Snapshots that moved rows and changed others: what ends and begins there the same is no change."""
+    touched: frozenset[SnapshotId] = frozenset()
+    """Snapshots of the range that did anything to the table; the others are about other tables."""
 
     @property
     def insertions(self) -> list[FileChanges]:
@@ -210,7 +212,7 @@ class _Planner:
         self.range = find_range(db, connection, table, start, end)
         self.low, self.high = self.range.first, end.id
         self.end = end
-        self.moves, self.mixed = _moves(self.range.snapshots, table.id)
+        self.moves, self.mixed, self.touched = _told(self.range.snapshots, table.id)
 
     def plan(self) -> ChangePlan:
         deletes_table = self.db.name(f"ducklake_inlined_delete_{self.table.id}")
@@ -230,6 +232,7 @@ class _Planner:
             mappings=name_mappings(mappings),
             moves=self.moves,
             mixed=self.mixed,
+            touched=self.touched,
         )
 
     def _ask(self, query: bytes | sql.Composed, **more: Any) -> list[tuple[Any, ...]]:
@@ -299,14 +302,17 @@ class _Planner:
         return tuple(changes)
 
 
-def _moves(
+def _told(
     snapshots: Sequence[Snapshot], table_id: int
-) -> tuple[frozenset[SnapshotId], frozenset[SnapshotId]]:
-    """The snapshots that moved rows of the table: those that did nothing else to its rows, and the others."""
+) -> tuple[frozenset[SnapshotId], frozenset[SnapshotId], frozenset[SnapshotId]]:
+    """The snapshots that only moved rows of the table; that changed others too; that did anything to it."""
     moves: set[SnapshotId] = set()
     mixed: set[SnapshotId] = set()
+    touched: set[SnapshotId] = set()
     for snapshot in snapshots:
         tokens = {change.token for change in read_changes(snapshot.changes) if change.is_about(table_id)}
+        if tokens:
+            touched.add(snapshot.id)
         if tokens & _REWRITES:
             (mixed if tokens & _ROW_CHANGES else moves).add(snapshot.id)
-    return frozenset(moves), frozenset(mixed)
+    return frozenset(moves), frozenset(mixed), frozenset(touched)

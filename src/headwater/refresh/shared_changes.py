@@ -1,0 +1,66 @@
+"""Changes of tables that several stream tables follow: read once, for all of them.
+
+What became of a table's rows between two snapshots never changes, so it can be kept from one refresh to the
+next. Of the rows only those columns are read that some stream table of this process uses.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from threading import Lock
+
+from headwater.lake.model import Table
+from headwater.lake.reading.change_plan import ChangePlan
+from headwater.refresh.compiling import Compiled
+from headwater.refresh.deltas import ChangedRows, Delta, delta_by_spark, delta_of, read_changed_rows
+from headwater.spark.changes import FOR_THE_DRIVER
+from headwater.spark.connector import LakeSpark
+from headwater.typedefs import SnapshotId
+
+#: How many ranges of snapshots are kept; each is at most what this process takes of changes.
+_KEPT = 16
+
+#: A table by its id, and the snapshots that changed it.
+_Place = tuple[int, frozenset[SnapshotId]]
+
+
+@dataclass
+class SharedChanges:
+    """What was read of changes, and what is wanted of them."""
+
+    _wanted: dict[int, set[str]] = field(default_factory=dict)
+    _kept: OrderedDict[_Place, ChangedRows] = field(default_factory=OrderedDict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def want(self, compiled: Compiled) -> None:
+        """Remember which columns a stream table uses."""
+        with self._lock:
+            for name, source in compiled.sources.items():
+                self._wanted.setdefault(source.table.id, set()).update(compiled.used_columns[name])
+
+    def delta(
+        self, session: LakeSpark, table: Table, since: int, until: int, used: Collection[str]
+    ) -> tuple[Delta, ChangePlan]:
+        """What became of a table's rows after snapshot `since` and up to `until`, in the columns in use.
+
+        Updates that change no column in use are left out.
+        """
+        # Planned each time: snapshots that have expired meanwhile are to be noticed.
+        plan = session.lake.plan_changes(table.name, since + 1, until)
+        if plan.rows_at_most > FOR_THE_DRIVER:
+            return delta_by_spark(session, plan, since, until, used), plan
+        # Ranges with the same snapshots that did anything to the table have the same changes.
+        place = (table.id, plan.touched)
+        with self._lock:
+            found = self._kept.get(place)
+            wanted = self._wanted.get(table.id, set()) | set(used)
+        if found is None or not set(used) <= found.names:
+            found = read_changed_rows(session, plan, wanted)
+            with self._lock:
+                self._kept[place] = found
+                self._kept.move_to_end(place)
+                while len(self._kept) > _KEPT:
+                    self._kept.popitem(last=False)
+        return delta_of(found, plan, used), plan
