@@ -176,7 +176,7 @@ def test_alter_refresh_show_and_explain() -> None:
         (
             "ALTER STREAM TABLE t",
             (1, 21),
-            "Expected SET, SUSPEND, RESUME or AS, but the statement ends here.",
+            "Expected SET, SUSPEND, RESUME, ADD SINK, DROP SINK or AS, but the statement ends here.",
         ),
         ("ALTER STREAM TABLE t SUSPEND now", (1, 30), "Expected the end, found now."),
         ("REFRESH STREAM TABLE t FUL", (1, 24), "Expected FULL or the end, found FUL."),
