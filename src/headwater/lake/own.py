@@ -7,7 +7,7 @@ several lakes, so every row names its lake by the id kept among the lake's own m
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from psycopg import sql
@@ -140,3 +140,42 @@ def ensure_component(db: Database, component: str, versions: Sequence[Sequence[s
 
     write(db, work)
     return lake
+
+
+class ComponentStore:
+    """What a component keeps in tables of its own. They are made when something is first written."""
+
+    def __init__(self, db: Database, component: str, versions: Sequence[Sequence[str]]):
+        self._db = db
+        self._component = component
+        self._versions = versions
+        self._lake_id: str | None = None
+
+    def ensure(self) -> str:
+        """Create the tables, or bring them up to date; returns the lake's id. Called by whatever writes."""
+        if self._lake_id is None:
+            self._lake_id = ensure_component(self._db, self._component, self._versions)
+        return self._lake_id
+
+    def rows(self, text: str, **given: Any) -> list[tuple[Any, ...]]:
+        """The rows of a query of ours, in which `%(lake)s` is the lake; none before the tables are there."""
+
+        def work(connection: Connection) -> list[tuple[Any, ...]] | None:
+            lake = self._lake_id or lake_id(self._db, connection)
+            if lake is None:
+                return []
+            if self._lake_id is None:
+                version = component_version(connection, self._component)
+                check_component(version, self._component, len(self._versions))
+                if version == 0:
+                    return []
+                if version < len(self._versions):
+                    return None
+                self._lake_id = lake
+            return connection.execute(text.encode(), {"lake": lake, **given}).fetchall()
+
+        found = self._db.read(work)
+        if found is None:
+            self.ensure()
+            return self.rows(text, **given)
+        return found

@@ -18,7 +18,7 @@ from headwater.errors import AlreadyExistsError, ConflictError, NotFoundError
 from headwater.lake.catalog import table_name
 from headwater.lake.connection import Connection, Cursor
 from headwater.lake.lake import Lake
-from headwater.lake.own import check_component, component_version, ensure_component, lake_id, write
+from headwater.lake.own import ComponentStore, write
 from headwater.lake.writing.commit import Join
 from headwater.refresh import catalog_tables as sql
 from headwater.refresh.catalog_rows import (
@@ -58,19 +58,11 @@ class Refreshed:
     stream: StreamTable | None = None
 
 
-class StreamStore:
+class StreamStore(ComponentStore):
     """The stream tables of one lake."""
 
     def __init__(self, lake: Lake):
-        self._lake = lake
-        self._db = lake.db
-        self._lake_id: str | None = None
-
-    def ensure(self) -> str:
-        """Create the tables, or bring them up to date; returns the lake's id. Called by whatever writes."""
-        if self._lake_id is None:
-            self._lake_id = ensure_component(self._db, sql.COMPONENT, sql.VERSIONS)
-        return self._lake_id
+        super().__init__(lake.db, sql.COMPONENT, sql.VERSIONS)
 
     # -- reading ------------------------------------------------------------------------------------
 
@@ -107,27 +99,7 @@ class StreamStore:
 
     def _rows(self, text: str, name: TableName | None, limit: int = 0) -> list[tuple[Any, ...]]:
         schema, table = (None, None) if name is None else name
-
-        def work(connection: Connection) -> list[tuple[Any, ...]] | None:
-            lake = self._lake_id or lake_id(self._db, connection)
-            if lake is None:
-                return []
-            if self._lake_id is None:
-                version = component_version(connection, sql.COMPONENT)
-                check_component(version, sql.COMPONENT, len(sql.VERSIONS))
-                if version == 0:
-                    return []
-                if version < len(sql.VERSIONS):
-                    return None
-                self._lake_id = lake
-            given = {"lake": lake, "schema": schema, "name": table, "limit": limit}
-            return connection.execute(text.encode(), given).fetchall()
-
-        found = self._db.read(work)
-        if found is None:
-            self.ensure()
-            return self._rows(text, name, limit)
-        return found
+        return self.rows(text, schema=schema, name=table, limit=limit)
 
     # -- inside a transaction of the lake ------------------------------------------------------------
 

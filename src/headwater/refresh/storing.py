@@ -101,7 +101,10 @@ class Storing:
         schema = st.StructType([known[name] for name in key] or [st.StructField("_hw_one", st.IntegerType())])
         taken = rows.filter(doubtful)
         keys = taken.select(key) if key else pa.table({"_hw_one": pa.array([1], pa.int32())})
-        again: pa.Table = settle(Found(keys, schema)).toArrow()
+        # A row for each key: more would be keys that are there twice, and need not all be taken to tell.
+        again: pa.Table = settle(Found(keys, schema)).limit(keys.num_rows + 1).toArrow()
+        if again.num_rows > keys.num_rows:
+            raise self._violation("A key is there twice.", "two stored rows have the same key")
         return pa.concat_tables([sure, again.select(sure.schema.names).cast(sure.schema)])
 
     def _runs_short(self, came: int, went: int, full: bool) -> bool:

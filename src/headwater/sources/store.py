@@ -18,7 +18,7 @@ from typing import Any
 from headwater.errors import AlreadyExistsError, ConflictError
 from headwater.lake.connection import Connection, Cursor
 from headwater.lake.lake import Lake
-from headwater.lake.own import check_component, component_version, ensure_component, lake_id, write
+from headwater.lake.own import ComponentStore, write
 from headwater.lake.writing.commit import Join
 from headwater.sources import catalog_tables as sql
 from headwater.sources.model import (
@@ -61,56 +61,28 @@ class CaptureRecord:
         return asdict(self)
 
 
-class SourceStore:
+class SourceStore(ComponentStore):
     """The sources of one lake."""
 
     def __init__(self, lake: Lake):
-        self._db = lake.db
-        self._lake_id: str | None = None
-
-    def ensure(self) -> str:
-        """Create the tables, or bring them up to date; returns the lake's id. Called by whatever writes."""
-        if self._lake_id is None:
-            self._lake_id = ensure_component(self._db, sql.COMPONENT, sql.VERSIONS)
-        return self._lake_id
+        super().__init__(lake.db, sql.COMPONENT, sql.VERSIONS)
 
     # -- reading ------------------------------------------------------------------------------------
 
     def all(self) -> list[Source]:
         """All sources, by name."""
-        return [_source(row) for row in self._rows(sql.SOURCES, None)]
+        return [_source(row) for row in self.rows(sql.SOURCES, name=None)]
 
     def get(self, name: str) -> Source | None:
         """The source of that name, or None."""
-        return next((_source(row) for row in self._rows(sql.SOURCES, name)), None)
+        return next((_source(row) for row in self.rows(sql.SOURCES, name=name)), None)
 
     def captures(
         self, name: str | None = None, limit: int = 100, *, first: int | None = None, last: int | None = None
     ) -> list[CaptureRecord]:
         """Commits of captures, newest first, of one source or of all, with snapshots `first` to `last`."""
-        rows = self._rows(sql.CAPTURES, name, limit=limit, first=first, last=last)
+        rows = self.rows(sql.CAPTURES, name=name, limit=limit, first=first, last=last)
         return [_record(row) for row in rows]
-
-    def _rows(self, text: str, name: str | None, **given: int | None) -> list[tuple[Any, ...]]:
-        def work(connection: Connection) -> list[tuple[Any, ...]] | None:
-            lake = self._lake_id or lake_id(self._db, connection)
-            if lake is None:
-                return []
-            if self._lake_id is None:
-                version = component_version(connection, sql.COMPONENT)
-                check_component(version, sql.COMPONENT, len(sql.VERSIONS))
-                if version == 0:
-                    return []
-                if version < len(sql.VERSIONS):
-                    return None
-                self._lake_id = lake
-            return connection.execute(text.encode(), {"lake": lake, "name": name, **given}).fetchall()
-
-        found = self._db.read(work)
-        if found is None:
-            self.ensure()
-            return self._rows(text, name, **given)
-        return found
 
     # -- inside a transaction of the lake ------------------------------------------------------------
 
