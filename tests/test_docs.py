@@ -22,38 +22,27 @@ def blocks(document: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
-def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", blocks("README.md", "python")[0]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
+def prints_what_it_says(document: str, folder: Path) -> None:
+    """The first Python of a document prints the first text of it, and nothing else."""
+    code = blocks(document, "python")[0]
+    run = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    assert run.stdout == blocks("README.md", "text")[0]
+    assert run.stdout == blocks(document, "text")[0]
     assert run.stderr == ""
+
+
+def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
+    prints_what_it_says("README.md", tmp_path)
 
 
 def test_the_guide_to_spark_prints_what_it_says(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", blocks("docs/spark.md", "python")[0]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == blocks("docs/spark.md", "text")[0]
-    assert run.stderr == ""
+    prints_what_it_says("docs/spark.md", tmp_path)
 
 
 def test_the_guide_to_stream_tables_prints_what_it_says(tmp_path: Path) -> None:
     folder = tmp_path / "shop"
     (folder / "streams" / "sales").mkdir(parents=True)
-    code = blocks("docs/stream-tables.md", "python")[0]
-    run = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == blocks("docs/stream-tables.md", "text")[0]
-    assert run.stderr == ""
+    prints_what_it_says("docs/stream-tables.md", folder)
     (folder / "streams" / "sales" / "mean.sql").write_text(blocks("docs/stream-tables.md", "sql")[1])
     for shown in blocks("docs/stream-tables.md", "console"):
         command, _, printed = shown.removeprefix("$ headwater ").partition("\n")
@@ -101,15 +90,7 @@ def test_the_guide_names_only_options_that_exist() -> None:
 
 
 def test_the_guide_to_sinks_prints_what_it_says(tmp_path: Path) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", blocks("docs/sinks.md", "python")[0]],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout == blocks("docs/sinks.md", "text")[0]
-    assert run.stderr == ""
+    prints_what_it_says("docs/sinks.md", tmp_path)
 
 
 def test_the_guide_to_sinks_names_the_options_that_exist() -> None:
