@@ -1,0 +1,1 @@
+"""The delta store: small files of changes beside a base, merged when read, folded in by compaction."""
