@@ -1,7 +1,7 @@
 """What passes between a playbook's flow, the runners and the tools: a task, and what became of it.
 
-A task is one run of a tool: a step, or one item of its loop. Tasks and outcomes are plain data, so they can go
-to another process or to a Spark executor and back.
+A task is one run of a tool: a step, or one item of its loop. Tasks and outcomes are plain data, so they
+can go to another process or to a Spark executor and back.
 """
 
 from __future__ import annotations
