@@ -49,12 +49,21 @@ class Task:
     step: str
     tool: str
     fields: Mapping[str, Any] = field(repr=False)
-    """The step's fields with their templates rendered. Secrets are references (`secret:…`, `env:…`)."""
+    """The step's fields with their templates rendered. Secrets are references (`secret:…`, `env:…`,
+    `credential:NAME`): the worker has the text behind them."""
     item: int | None = None
     """Which item of the loop; None for a step without one."""
     attempt: int = 1
     timeout: float | None = None
     """Seconds after which it is stopped and fails with kind `timeout`."""
+    visit: int = 1
+    """How often the flow has come to the step. (run_id, step, visit, item) stays the same when a task is
+    tried again or its run is resumed, so that it tells whether the task was applied already."""
+
+    @property
+    def identity(self) -> tuple[str, str, int, int | None]:
+        """What this task is in its run, whichever attempt it is."""
+        return (self.run_id, self.step, self.visit, self.item)
 
 
 @dataclass(frozen=True, slots=True)
