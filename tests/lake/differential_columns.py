@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.lake.writing.ddl import SqlExpression
+from headwater.lake.writing.columns import SqlExpression
 from tests.lake.differential import Case, create, insert, step, together
 
 _NESTED = {"id": "INTEGER", "s": "STRUCT(x INTEGER, y VARCHAR)", "l": "STRUCT(q SMALLINT)[]"}

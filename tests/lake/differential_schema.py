@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.lake.writing.ddl import SqlExpression
+from headwater.lake.writing.columns import SqlExpression
 from tests.lake.differential import Case, create, delete, insert, option, step, together, update
 
 #: Every type that DuckDB's extension accepts for a column.

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError, SettingsError
 from headwater.lake.lake import Lake
-from headwater.lake.writing.ddl import SqlExpression
+from headwater.lake.writing.columns import SqlExpression
 from headwater.typedefs import TableName
 from tests.lake.places import Place, Work, make
 from tests.support import duck

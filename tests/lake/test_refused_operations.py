@@ -10,7 +10,7 @@ import pytest
 
 from headwater.errors import AlreadyExistsError, HeadwaterError, InvalidInputError, NotFoundError
 from headwater.lake.lake import Lake
-from headwater.lake.writing.ddl import SqlExpression
+from headwater.lake.writing.columns import SqlExpression
 from headwater.lake.writing.transaction import Transaction
 from tests.lake.places import Place, Work, make
 

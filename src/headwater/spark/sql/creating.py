@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from headwater.errors import UnsupportedError
-from headwater.lake.writing.ddl import SqlExpression
+from headwater.lake.writing.columns import SqlExpression
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.sql.catalyst import Catalyst, items, kind_of, optional, pairs, parts_of
 from headwater.spark.sql.changing import resolved_for
