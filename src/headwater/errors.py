@@ -219,3 +219,18 @@ class DeliveryError(OutboxError):
 
     code = "delivery"
     retryable = True
+
+
+class PlaybookError(HeadwaterError):
+    """A playbook that cannot be run as it is written.
+
+    Attributes: `file`, `line`, `column`; `findings`, where all of its mistakes are known.
+    """
+
+    code = "playbook"
+
+
+class TemplateError(PlaybookError):
+    """A template that cannot be understood or evaluated, with its place."""
+
+    code = "template"
