@@ -234,3 +234,15 @@ class TemplateError(PlaybookError):
     """A template that cannot be understood or evaluated, with its place."""
 
     code = "template"
+
+
+class PlaybookRunError(PlaybookError):
+    """A run that is not there, is still alive, or cannot be resumed as it was asked."""
+
+    code = "playbook_run"
+
+
+class CredentialError(HeadwaterError):
+    """A credential that is not there, or is not what it should be. Its secrets are in no message."""
+
+    code = "credential"
