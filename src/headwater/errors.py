@@ -246,3 +246,16 @@ class CredentialError(HeadwaterError):
     """A credential that is not there, or is not what it should be. Its secrets are in no message."""
 
     code = "credential"
+
+
+class DeltaError(HeadwaterError):
+    """A delta, a tombstone or a dataset of the delta store cannot be used as asked."""
+
+    code = "delta"
+
+
+class CompactionError(DeltaError):
+    """What a compaction stored is not what it meant to store; nothing of it was committed."""
+
+    code = "compaction"
+    retryable = True

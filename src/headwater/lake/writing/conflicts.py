@@ -113,7 +113,9 @@ def check_rows(draft: Draft, since: Sequence[Committed]) -> None:
         data = draft.data.get(table.id)
         against: set[str] = set()
         if data is not None and data.removes:
-            against |= _INSERTS | _DELETES | _MAINTENANCE
+            against |= _DELETES | _MAINTENANCE
+            if not data.beside_inserts or data.truncated:
+                against |= _INSERTS
         if data is not None and data.flush is not None:
             against |= _DELETES | _MAINTENANCE
         if table.id in draft.null_checked:

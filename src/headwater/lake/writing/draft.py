@@ -96,6 +96,8 @@ class TableData:
     """Files removed whole."""
     truncated: bool = False
     """Every inlined row is ended too."""
+    beside_inserts: bool = False
+    """What it removes was chosen once and for all, whatever others add meanwhile."""
     flush: Flush | None = None
 
     @property

@@ -95,6 +95,12 @@ class RowChanges(DataOperations):
         return count
 
     @whole
+    def allow_inserts(self, table: TableName | str) -> None:
+        """Let others add rows to a table meanwhile: what this transaction removes was chosen without them."""
+        if not self.already_applied:
+            self._draft.rows(self._draft.state.table(table)).beside_inserts = True
+
+    @whole
     def end_files(self, table: TableName | str, plan: ScanPlan, file_ids: Iterable[FileId]) -> int:
         """Remove whole files of `plan` without reading them. Returns how many rows they had."""
         if self.already_applied:
