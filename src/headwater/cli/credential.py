@@ -96,8 +96,8 @@ def add(
     """Keep a credential in the lake's database, encrypted.
 
     Secrets are never arguments, which every user of the machine can list: they are asked for on a terminal,
-    else read from standard input, one on each line. Without --field the whole credential is read: a PostgreSQL
-    address, or a JSON object. An existing one of that name is replaced.
+    else read from standard input, one on each line. Without --field the whole credential is read: a
+    PostgreSQL address, or a JSON object. An existing one of that name is replaced.
     """
     from headwater.playbook.credential_types import credential_from, make_credential, parse_credential
     from headwater.playbook.credentials import Credentials, check_name
@@ -154,8 +154,8 @@ def _given(kind: str, fields: Sequence[str], secrets: Sequence[str]) -> dict[str
             raise click.BadParameter(f"{each!r} is not NAME=VALUE.", param_hint="--field")
         if is_secret(kind, name):
             raise click.BadParameter(
-                f"{name} is secret, and arguments can be seen by others. Write --secret {name}, and give it on "
-                "standard input or when it is asked for.",
+                f"{name} is secret, and arguments can be seen by others. Write --secret {name}, and give it "
+                "on standard input or when it is asked for.",
                 param_hint="--field",
             )
         found[name] = value
