@@ -71,7 +71,8 @@ STEP = """
     INSERT INTO headwater.playbook_step (lake_id, run_id, step, visit, item, number, attempt, status,
         envelope, error, vars, next, loop, started_at, ended_at, seconds, worker)
     VALUES (%(lake)s, %(run)s, %(step)s, %(visit)s, %(item)s, %(number)s, %(attempt)s, %(status)s,
-        %(envelope)s, %(error)s, %(vars)s, %(next)s, %(loop)s, %(started_at)s, %(ended_at)s, %(seconds)s, %(worker)s)
+        %(envelope)s, %(error)s, %(vars)s, %(next)s, %(loop)s, %(started_at)s, %(ended_at)s, %(seconds)s,
+        %(worker)s)
     ON CONFLICT (lake_id, run_id, step, visit, item) DO UPDATE SET attempt = excluded.attempt,
         status = excluded.status, envelope = excluded.envelope, error = excluded.error, vars = excluded.vars,
         next = excluded.next, loop = coalesce(excluded.loop, playbook_step.loop),

@@ -253,7 +253,10 @@ class RunStore(ComponentStore):
     def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
         """The events of a run in their order."""
         rows = self.rows(sql.EVENTS, run=run_id, after=after, limit=limit)
-        return [Event(*row[:6], json.loads(row[6])) for row in rows]
+        return [
+            Event(number, name, at, step, visit, item, json.loads(data))
+            for number, name, at, step, visit, item, data in rows
+        ]
 
     def last_event(self, run_id: str) -> int:
         """The number of a run's last event."""
