@@ -1,0 +1,1 @@
+"""Where tasks run: worker processes of this machine, or Spark's executors."""
