@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,13 @@ from headwater.lake.catalog import (
     table_name,
 )
 from headwater.lake.connection import Connection, Database
+from headwater.lake.maintenance.cleaning import GRACE as CLEANUP_GRACE
+from headwater.lake.maintenance.cleaning import clean_up
+from headwater.lake.maintenance.expiring import expire_snapshots
+from headwater.lake.maintenance.leases import ReaderLease
+from headwater.lake.maintenance.model import Age, ExpireResult, Hold, RemovalResult
+from headwater.lake.maintenance.orphans import GRACE as ORPHAN_GRACE
+from headwater.lake.maintenance.orphans import remove_orphans
 from headwater.lake.model import Snapshot, Table
 from headwater.lake.options import LakeOptions, load_options
 from headwater.lake.reading.change_plan import ChangePlan, plan_changes
@@ -325,6 +332,39 @@ class Lake:
             stop=stop_after_attempt(attempts),
             reraise=True,
         )(attempt)
+
+    # -- keeping it healthy -------------------------------------------------------------------------
+
+    def expire(
+        self,
+        *,
+        older_than: Age | None = None,
+        keep_last: int | None = None,
+        versions: Collection[SnapshotId] | None = None,
+        holds: Iterable[Hold] = (),
+        dry_run: bool = False,
+    ) -> ExpireResult:
+        """Expire snapshots; see `expire_snapshots`. The latest stays, and what holds and leases need."""
+        return expire_snapshots(
+            self.db,
+            older_than=older_than,
+            keep_last=keep_last,
+            versions=versions,
+            holds=holds,
+            dry_run=dry_run,
+        )
+
+    def cleanup(self, *, older_than: Age | None = CLEANUP_GRACE, dry_run: bool = False) -> RemovalResult:
+        """Remove files that no snapshot names since a time (by default a day ago); None is now."""
+        return clean_up(self.db, self.store, self.data_path, older_than=older_than, dry_run=dry_run)
+
+    def remove_orphans(self, *, older_than: Age | None = ORPHAN_GRACE, dry_run: bool = True) -> RemovalResult:
+        """Remove files that writers left which were killed; see `remove_orphans`. A dry run by default."""
+        return remove_orphans(self.db, self.store, self.data_path, older_than=older_than, dry_run=dry_run)
+
+    def lease(self, at: At = None, *, seconds: float = 300, holder: str = "without a name") -> ReaderLease:
+        """Keep a snapshot and its files while a `with` block runs; the lease is renewed meanwhile."""
+        return ReaderLease(self.db, self.snapshot(at).id, seconds, holder)
 
     # -- helpers ------------------------------------------------------------------------------------
 

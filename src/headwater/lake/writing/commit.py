@@ -15,6 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import psycopg
 from psycopg import sql
@@ -57,6 +58,10 @@ _TRY_AGAIN = (
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '20s'"
 #: After so many moved snapshots, files that name the snapshot number are stored under the lock.
 _PATIENCE_FOR_NUMBERS = 3
+#: Nobody removes files younger than this that no snapshot names; an older transaction looks whether its own
+#: are still there, under the lock under which they would be removed.
+SHORTEST_GRACE = timedelta(hours=1)
+_OLD = SHORTEST_GRACE / 2
 
 Join = Callable[[Cursor, SnapshotId], None]
 
@@ -185,6 +190,8 @@ class Commit:
             check_schema(self.draft, self.reader.state(connection, latest), since)
         check_rows(self.draft, since)
         check_live(prepared.tables, facts)
+        if self.draft.age > _OLD:
+            self._check_files()
         if prepared.bound and latest.id + 1 != prepared.snapshot_id:
             if self.moves < _PATIENCE_FOR_NUMBERS:
                 raise _SnapshotMoved(latest.id)
@@ -197,6 +204,12 @@ class Commit:
             connection.execute("COMMIT")
             return CommitResult(latest.id, attempts=self.attempts)
         return self._finish(connection, statements, latest.id + 1, xid)
+
+    def _check_files(self) -> None:
+        """Raise if a file of this transaction was taken for one that a killed writer left."""
+        for table, staged in self.draft.staged_files():
+            if table is not None and staged.path_is_relative:
+                self.stager.store.verify(table.path + staged.path, staged.file_size_bytes)
 
     def _begin(
         self, connection: Connection, prepared: Prepared

@@ -6,8 +6,10 @@ one row each, and running them again on a newer snapshot needs no replay.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -162,6 +164,12 @@ class Draft:
         self.null_checked: set[int] = set()
         """Tables whose rows were checked for a new NOT NULL: nobody may insert meanwhile."""
         self._last_id = 0
+        self._began = time.monotonic()
+
+    @property
+    def age(self) -> timedelta:
+        """How long ago this began."""
+        return timedelta(seconds=time.monotonic() - self._began)
 
     @property
     def state(self) -> CatalogState:

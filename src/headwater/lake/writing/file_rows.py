@@ -162,26 +162,35 @@ def retire_delete_files(db: Database, deletes: FileDeletes) -> list[Statement]:
     if not ids:
         return []
     return [
-        *statement(
-            sql.SQL(
-                "INSERT INTO {} (data_file_id, path, path_is_relative, schedule_start) "
-                "SELECT d.delete_file_id, CASE WHEN NOT d.path_is_relative THEN d.path "
-                "WHEN NOT t.path_is_relative THEN t.path || d.path ELSE s.path || t.path || d.path END, "
-                "d.path_is_relative AND t.path_is_relative AND s.path_is_relative, now() "
-                "FROM {} d JOIN LATERAL (SELECT path, path_is_relative, schema_id FROM {} t "
-                "WHERE t.table_id = d.table_id ORDER BY begin_snapshot DESC LIMIT 1) t ON true "
-                "JOIN {} s ON s.schema_id = t.schema_id WHERE d.delete_file_id = ANY(%s)"
-            ).format(
-                db.name("ducklake_files_scheduled_for_deletion"),
-                db.name("ducklake_delete_file"),
-                db.name("ducklake_table"),
-                db.name("ducklake_schema"),
-            ),
-            (ids,),
-        ),
+        *schedule_files(db, "ducklake_delete_file", ids),
         *statement(
             sql.SQL("DELETE FROM {} WHERE delete_file_id = ANY(%s)").format(db.name("ducklake_delete_file")),
             (ids,),
             expected=len(ids),
         ),
     ]
+
+
+def schedule_files(db: Database, table: str, ids: Sequence[int]) -> list[Statement]:
+    """Schedule files of `ducklake_data_file` or `ducklake_delete_file` for deletion, by their ids."""
+    if not ids:
+        return []
+    key = "data_file_id" if table == "ducklake_data_file" else "delete_file_id"
+    return statement(
+        sql.SQL(
+            "INSERT INTO {} (data_file_id, path, path_is_relative, schedule_start) "
+            "SELECT d.{key}, CASE WHEN NOT d.path_is_relative THEN d.path "
+            "WHEN NOT t.path_is_relative THEN t.path || d.path ELSE s.path || t.path || d.path END, "
+            "d.path_is_relative AND t.path_is_relative AND s.path_is_relative, now() "
+            "FROM {} d JOIN LATERAL (SELECT path, path_is_relative, schema_id FROM {} t "
+            "WHERE t.table_id = d.table_id ORDER BY begin_snapshot DESC LIMIT 1) t ON true "
+            "JOIN {} s ON s.schema_id = t.schema_id WHERE d.{key} = ANY(%s)"
+        ).format(
+            db.name("ducklake_files_scheduled_for_deletion"),
+            db.name(table),
+            db.name("ducklake_table"),
+            db.name("ducklake_schema"),
+            key=sql.Identifier(key),
+        ),
+        (list(ids),),
+    )
