@@ -16,10 +16,10 @@ VERSIONS: Sequence[Sequence[str]] = (
     (
         """CREATE TABLE headwater.playbook_run (
             lake_id uuid NOT NULL, id uuid NOT NULL, name text NOT NULL, file text NOT NULL,
-            digest text NOT NULL, workload text NOT NULL, sealed text, status text NOT NULL,
+            digest text NOT NULL, workload text NOT NULL, given text, sealed text, status text NOT NULL,
             runner text NOT NULL, started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
             ended_at timestamptz, error text, based_on uuid, from_step text, parent uuid,
-            holder uuid, machine text, lease_until timestamptz, PRIMARY KEY (lake_id, id))""",
+            caller text, holder uuid, machine text, lease_until timestamptz, PRIMARY KEY (lake_id, id))""",
         "CREATE INDEX ON headwater.playbook_run (lake_id, started_at)",
         """CREATE TABLE headwater.playbook_step (
             lake_id uuid NOT NULL, run_id uuid NOT NULL, step text NOT NULL, visit int NOT NULL,
@@ -37,10 +37,10 @@ VERSIONS: Sequence[Sequence[str]] = (
 )
 
 BEGIN = """
-    INSERT INTO headwater.playbook_run (lake_id, id, name, file, digest, workload, sealed, status, runner,
-        based_on, from_step, parent, holder, machine, lease_until)
-    VALUES (%(lake)s, %(id)s, %(name)s, %(file)s, %(digest)s, %(workload)s, %(sealed)s, 'running',
-        %(runner)s, %(based_on)s, %(from_step)s, %(parent)s, %(holder)s, %(machine)s,
+    INSERT INTO headwater.playbook_run (lake_id, id, name, file, digest, workload, given, sealed, status,
+        runner, based_on, from_step, parent, caller, holder, machine, lease_until)
+    VALUES (%(lake)s, %(id)s, %(name)s, %(file)s, %(digest)s, %(workload)s, %(given)s, %(sealed)s, 'running',
+        %(runner)s, %(based_on)s, %(from_step)s, %(parent)s, %(caller)s, %(holder)s, %(machine)s,
         clock_timestamp() + make_interval(secs => %(seconds)s))
     ON CONFLICT DO NOTHING"""
 
@@ -74,7 +74,8 @@ STEP = """
         %(envelope)s, %(error)s, %(vars)s, %(next)s, %(loop)s, %(started_at)s, %(ended_at)s, %(seconds)s,
         %(worker)s)
     ON CONFLICT (lake_id, run_id, step, visit, item) DO UPDATE SET attempt = excluded.attempt,
-        status = excluded.status, envelope = excluded.envelope, error = excluded.error, vars = excluded.vars,
+        status = excluded.status, envelope = coalesce(excluded.envelope, playbook_step.envelope),
+        error = excluded.error, vars = excluded.vars,
         next = excluded.next, loop = coalesce(excluded.loop, playbook_step.loop),
         started_at = excluded.started_at, ended_at = excluded.ended_at, seconds = excluded.seconds,
         worker = excluded.worker"""
@@ -86,7 +87,7 @@ EVENT = """
 
 _RUN_COLUMNS = """id::text, name, file, digest, workload, sealed, status, runner, started_at, ended_at, error,
         based_on::text, from_step, parent::text, holder::text, machine,
-        coalesce(extract(epoch FROM lease_until - clock_timestamp()), 0)::float8"""
+        coalesce(extract(epoch FROM lease_until - clock_timestamp()), 0)::float8, given"""
 
 RUNS = f"""
     SELECT {_RUN_COLUMNS} FROM headwater.playbook_run
@@ -98,6 +99,12 @@ RUNS = f"""
 RUN = f"""
     SELECT {_RUN_COLUMNS} FROM headwater.playbook_run
     WHERE lake_id = %(lake)s AND starts_with(id::text, %(id)s) ORDER BY started_at DESC LIMIT 2"""
+
+# What a step of another run called, each time that step is done again.
+CALLED = f"""
+    SELECT {_RUN_COLUMNS} FROM headwater.playbook_run
+    WHERE lake_id = %(lake)s AND parent = %(parent)s AND caller = %(caller)s
+    ORDER BY started_at DESC LIMIT 1"""
 
 _STEP_COLUMNS = """step, visit, item, number, attempt, status, error, vars, next, loop, started_at, ended_at,
         seconds, worker"""

@@ -36,8 +36,10 @@ class Run:
     digest: str
     workload: Mapping[str, Any]
     """Without secrets."""
+    given: Mapping[str, Any] | None = field(repr=False)
+    """What was given for the workload, beside the document's own; None where it holds secrets."""
     sealed: str | None = field(repr=False)
-    """A reference to what was given for the workload, kept encrypted until the run is done."""
+    """Then the reference to it, kept encrypted until the run is done."""
     status: str
     """`running`, `done`, `failed`, `cancelled`; `interrupted` where the process of a running one is gone."""
     runner: str
@@ -60,7 +62,7 @@ class Run:
 
     def as_dict(self) -> dict[str, Any]:
         """The run as plain data."""
-        hidden = ("sealed", "holder", "lease_left")
+        hidden = ("given", "sealed", "holder", "lease_left")
         return {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in hidden}
 
 
@@ -112,29 +114,33 @@ class RunStore(ComponentStore):
         file: str,
         digest: str,
         workload: Mapping[str, Any],
+        given: Mapping[str, Any] | None,
         sealed: str | None,
         runner: str,
         based_on: str | None = None,
         from_step: str | None = None,
         parent: str | None = None,
+        caller: str | None = None,
     ) -> str:
         """Enter a run that begins now, as this process's own; returns its id."""
-        given = {
+        row = {
             "lake": self.ensure(),
             "id": str(uuid4()),
             "name": name,
             "file": file,
             "digest": digest,
             "workload": as_json(workload),
+            "given": None if given is None else as_json(given),
             "sealed": sealed,
             "runner": runner,
             "based_on": based_on,
             "from_step": from_step,
             "parent": parent,
+            "caller": caller,
             **self._mine(),
         }
-        write(self._db, lambda connection: connection.execute(sql.BEGIN, given))
-        return str(given["id"])
+        write(self._db, lambda connection: connection.execute(sql.BEGIN, row))
+        return str(row["id"])
 
     def take(self, run: Run, digest: str) -> None:
         """Make an unfinished run this process's own; refused while the process that runs it is alive."""
@@ -190,6 +196,11 @@ class RunStore(ComponentStore):
     def runs(self, limit: int = 20, *, file: str | None = None, called: bool = False) -> list[Run]:
         """Runs, newest first: all or those of one file; with `called` also those that other runs called."""
         return [_run(row) for row in self.rows(sql.RUNS, file=file, parents=called, limit=limit)]
+
+    def called(self, parent: str, caller: str) -> Run | None:
+        """The newest run that a step of another run called."""
+        rows = self.rows(sql.CALLED, parent=parent, caller=caller)
+        return _run(rows[0]) if rows else None
 
     def holder_if_dead(self, run_id: str) -> str | None:
         """The holder of a run, if it was a process of this machine that is not there any more."""
@@ -286,6 +297,7 @@ def _run(row: Sequence[Any]) -> Run:
         file=row[2],
         digest=row[3],
         workload=json.loads(row[4]),
+        given=None if row[17] is None else json.loads(row[17]),
         sealed=row[5],
         status=status,
         runner=row[7],
