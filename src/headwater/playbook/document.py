@@ -26,7 +26,7 @@ MAX_DEPTH = 64
 MAX_VALUES = 200_000
 
 #: From the whole document to one value: names of keys and indexes of lists.
-Path_ = tuple[Hashable, ...]
+ValuePath = tuple[Hashable, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +81,16 @@ class Document:
     digest: str = ""
     problems: list[tuple[Place, str, str, str | None]] = field(default_factory=list)
     """Place, code, message and hint of what can be told without knowing what the document is about."""
-    key_places: dict[Path_, Place] = field(default_factory=dict)
-    value_places: dict[Path_, Place] = field(default_factory=dict)
+    key_places: dict[ValuePath, Place] = field(default_factory=dict)
+    value_places: dict[ValuePath, Place] = field(default_factory=dict)
 
-    def place(self, path: Path_ = ()) -> Place:
+    def place(self, path: ValuePath = ()) -> Place:
         """Where a value stands; of one that is not there, where its parent does."""
         while path and path not in self.value_places:
             path = path[:-1]
         return self.value_places.get(path, Place(self.file, 1, 1))
 
-    def key_place(self, path: Path_) -> Place:
+    def key_place(self, path: ValuePath) -> Place:
         """Where the key of a value stands."""
         return self.key_places.get(path) or self.place(path)
 
@@ -173,7 +173,7 @@ class _Reader:
         self._constructor = yaml.constructor
         self._count = 0
 
-    def read(self, node: Node, path: Path_) -> Any:
+    def read(self, node: Node, path: ValuePath) -> Any:
         place = self._place(node)
         self._count += 1
         if self._count > MAX_VALUES:
@@ -193,7 +193,7 @@ class _Reader:
             return self._scalar(node, place)
         return self._tagged(node, place)
 
-    def _mapping(self, node: MappingNode, path: Path_) -> dict[str, Any]:
+    def _mapping(self, node: MappingNode, path: ValuePath) -> dict[str, Any]:
         values: dict[str, Any] = {}
         merged: list[tuple[Node, Node]] = []
         for key_node, value_node in node.value:

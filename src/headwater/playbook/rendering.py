@@ -35,8 +35,8 @@ def render_fields(
 ) -> dict[str, Any]:
     """The fields of a step as its tool gets them: rendered, of the right type, with defaults.
 
-    `credentials` are the names of those that are known: `auth: "{{ warehouse }}"` means the credential of that
-    name where no value is called so.
+    `credentials` are the names of those that are known: `auth: "{{ warehouse }}"` means the credential of
+    that name where no value is called so.
     """
     tool = TOOLS[kind]
     rendered = {}
