@@ -56,6 +56,9 @@ class Scanner:
         """The last character is a backslash that escapes the next one."""
         self.lost = False
         """What came before is read differently by different tokenisers."""
+        self.opened = 0
+        """Where, among all characters so far, the quote or comment that we are in begins."""
+        self._length = 0
         self._dialect = dialect
         self._word = ""
         self._depth = 0
@@ -67,6 +70,7 @@ class Scanner:
         self.dangling = False
         while position < len(text):
             position = self._further(text, position)
+        self._length += len(text)
         if text:
             self.last = text[-1]
             trailing = _TRAILING_WORD.search(text)
@@ -119,6 +123,7 @@ class Scanner:
         if found is None:
             return len(text)
         at, mark = found.start(), found[0]
+        self.opened = self._length + at
         if mark == "--":
             self.state = "line comment"
         elif mark == "/*":
