@@ -1,0 +1,78 @@
+"""Datasets as Spark sees them: the same rules as the view's, as DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from headwater.deltas.model import DELTA, OPERATION, PLACE, SEQUENCE, UPSERT, Bound, Pair
+from headwater.spark.connector import LakeSpark
+from headwater.spark.literals import name_sql
+from headwater.typedefs import SnapshotId
+
+#: How many newer rows of its key a row of the log has, counted from 1; and the operation before it.
+BACK, BEFORE = "_hw_back", "_hw_before"
+
+
+def column(name: str, alias: str | None = None) -> SparkColumn:
+    """A column by its exact name."""
+    return F.col(name_sql(name) if alias is None else f"{alias}.{name_sql(name)}")
+
+
+def log_frame(bound: Bound, rows: DataFrame, operation: str, delta: str) -> DataFrame:
+    """Rows with the columns that a log has; what the base must have and they lack stops the job."""
+    given = {name.lower() for name in rows.columns}
+    chosen = []
+    for pair in bound.columns:
+        if pair.name.lower() in given:
+            value = column(pair.name)
+            if not pair.base.nulls_allowed:
+                wrong = f"Column {pair.name!r} of dataset {bound.dataset.name} must have a value."
+                value = F.when(value.isNull(), F.raise_error(F.lit(wrong))).otherwise(value)
+            chosen.append(value.alias(pair.log.name))
+    return rows.select(
+        *chosen,
+        F.lit(operation).alias(OPERATION),
+        F.lit(delta).alias(DELTA),
+        F.lit(None).cast("bigint").alias(PLACE),
+    )
+
+
+def shown_frame(session: LakeSpark, bound: Bound, at: SnapshotId) -> DataFrame:
+    """The rows of a dataset at a snapshot."""
+    base = session.frame(bound.base.name, at)
+    base = base.select(*(column(pair.base.name).alias(pair.name) for pair in bound.columns))
+    plan = session.lake.scan(bound.log.name, at)
+    if not plan.files and not plan.inlined:
+        return base
+    log = session.reader.read(plan, wanted=(SEQUENCE,)).frame
+    newest = ordered(log, bound.key).where(F.col(BACK) == 1)
+    upserts = newest.where(F.col(OPERATION) == UPSERT)
+    return (
+        base.alias("b")
+        .join(log.alias("l"), same_key(bound.key, "b", "l", named=True), "left_anti")
+        .unionAll(upserts.select(*(column(pair.log.name).alias(pair.name) for pair in bound.columns)))
+    )
+
+
+def ordered(log: DataFrame, key: Sequence[Pair]) -> DataFrame:
+    """The log with, for each row, how many newer ones there are, and what was said of its key before."""
+    window = Window.partitionBy(*(column(pair.log.name) for pair in key))
+    return log.withColumns(
+        {
+            BACK: F.row_number().over(window.orderBy(F.col(SEQUENCE).desc())),
+            BEFORE: F.lag(OPERATION).over(window.orderBy(F.col(SEQUENCE))),
+        }
+    )
+
+
+def same_key(key: Sequence[Pair], base: str, log: str, *, named: bool = False) -> SparkColumn:
+    """Equal keys of two aliased frames; with `named` the first has the names that users know."""
+    condition = F.lit(True)
+    for pair in key:
+        one = column(pair.name if named else pair.base.name, base)
+        condition = condition & one.eqNullSafe(column(pair.log.name, log))
+    return condition
