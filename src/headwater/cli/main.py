@@ -37,6 +37,7 @@ COMMANDS = {
     "verify": "Compare stream tables with what DuckDB computes.",
     "provenance": "Show which refresh wrote which snapshot, and from what.",
     "lineage": "Show the columns that a stream table's columns come from.",
+    "check": "Find every mistake in playbooks, without running anything.",
     "demo": "From PostgreSQL to the lake, live: orders, or a leaderboard.",
 }
 
@@ -54,7 +55,8 @@ class LazyGroup(click.Group):
         """The command of that name."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"headwater.cli.{cmd_name}").command
+        module = cmd_name.replace("-", "_")
+        command: click.Command = importlib.import_module(f"headwater.cli.{module}").command
         return command
 
     def resolve_command(

@@ -30,6 +30,7 @@ from headwater.playbook.model import Playbook, Step
 from headwater.playbook.reading import read_playbook
 from headwater.playbook.rendering import bare_name
 from headwater.playbook.templates import RESERVED, is_template
+from headwater.playbook.workload import merged
 
 _CALLABLE = re.compile(r"[\w.]+:\w+")
 _MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?B|%)", re.IGNORECASE)
@@ -92,7 +93,7 @@ class _Checker:
         self._credentials = credentials
         self._order = Order(playbook)
         self._steps = {step.name: step for step in reversed(playbook.steps)}
-        self._workload = {**playbook.workload, **workload}
+        self._workload = merged(playbook.workload, workload)
 
     def check(self) -> None:
         """Look at everything."""
