@@ -30,7 +30,6 @@ from headwater.playbook.model import Playbook, Step
 from headwater.playbook.reading import read_playbook
 from headwater.playbook.rendering import bare_name
 from headwater.playbook.templates import RESERVED, is_template
-from headwater.playbook.workload import merged
 
 _CALLABLE = re.compile(r"[\w.]+:\w+")
 _MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?B|%)", re.IGNORECASE)
@@ -93,7 +92,7 @@ class _Checker:
         self._credentials = credentials
         self._order = Order(playbook)
         self._steps = {step.name: step for step in reversed(playbook.steps)}
-        self._workload = merged(playbook.workload, workload)
+        self._workload = _merged(playbook.workload, workload)
 
     def check(self) -> None:
         """Look at everything."""
@@ -291,6 +290,14 @@ class _Checker:
         if step is not None and step.place is not None:
             return step.place
         return Place(self._playbook.file, 1, 1)
+
+
+def _merged(workload: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
+    if not given:
+        return workload
+    from headwater.playbook.workload import merged  # brings the lake with it, which `check` needs not
+
+    return merged(workload, given)
 
 
 def _spelled(name: str) -> str:
