@@ -9,7 +9,7 @@ there) cannot be seen in a text; the caller looks for it in the analysed plan.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import sqlglot
 from sqlglot import exp
@@ -95,6 +95,20 @@ def duckdb_from_spark(text: str, table: Callable[[list[str]], tuple[str, str]]) 
     for scope_table in list(tree.find_all(exp.Table)):
         _qualify(scope_table, table)
     return _generated(_transformed(tree, _from_spark), "duckdb")
+
+
+def named_columns(text: str, among: Collection[str]) -> tuple[str, ...]:
+    """Which of some hidden columns of DuckDB's tables a view names. Beside `*`, which has none of them, none.
+
+    >>> named_columns("SELECT a, RowId FROM s.t", ["rowid", "filename"])
+    ('rowid',)
+    """
+    tree = _parsed(text.replace(CATALOG_PREFIX, ""), "duckdb")
+    named = {column.name.lower() for column in tree.find_all(exp.Column)}
+    found = tuple(name for name in among if name in named)
+    if found and any(not isinstance(star.parent, exp.Count) for star in tree.find_all(exp.Star)):
+        raise UnsupportedError(f"it names the hidden column {found[0]} beside *")
+    return found
 
 
 def check_query(text: str, dialect: str = "spark") -> str:

@@ -15,11 +15,12 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from headwater.algebra.views import CATALOG_PREFIX, check_query, spark_from_duckdb
+from headwater.algebra.views import CATALOG_PREFIX, check_query, named_columns, spark_from_duckdb
 from headwater.errors import HeadwaterError, InvalidInputError, UnsupportedError
 from headwater.lake.catalog import DEFAULT_SCHEMA, CatalogState
 from headwater.lake.lake import At
 from headwater.lake.model import View
+from headwater.lake.reading.row_filter import HIDDEN
 from headwater.spark.sql.catalyst import Catalyst, items, kind_of, optional, parts_of
 from headwater.spark.sql.names import has, lake_name
 from headwater.storage.duckdb_engine import sandbox
@@ -43,9 +44,11 @@ class Relations:
     """Where names of one part are looked up."""
     views: tuple[TableName, ...] = ()
     """The views that the text is inside of."""
+    hidden: tuple[str, ...] = ()
+    """Hidden columns of tables (`rowid`, …) that the text names."""
     newest: SnapshotId | None = None
     """The newest snapshot, where it is known: plans of its tables are kept for other statements."""
-    known: dict[tuple[SnapshotId, str, str], Any] = field(default_factory=dict)
+    known: dict[tuple[object, ...], Any] = field(default_factory=dict)
     states: dict[SnapshotId, CatalogState] = field(default_factory=dict)
 
     @classmethod
@@ -107,7 +110,7 @@ class Relations:
 
     def relation(self, name: TableName, at: SnapshotId) -> Any:
         """The plan of a table or view at a snapshot; the same object each time."""
-        place = (at, name.schema.lower(), name.name.lower())
+        place = (at, name.schema.lower(), name.name.lower(), self.hidden)
         if place not in self.known:
             view = self.state(at).find_view(name)
             if view is not None:
@@ -121,7 +124,8 @@ class Relations:
 
     def _scan(self, name: TableName, at: SnapshotId) -> Any:
         plan = self.session.lake.scan(name, at)
-        return self.catalyst.named(plan.table.name, self.session.reader.read(plan).frame)
+        wanted = [one for one in self.hidden if plan.table.column(one) is None]
+        return self.catalyst.named(plan.table.name, self.session.reader.read(plan, wanted=wanted).frame)
 
     # -- other times --------------------------------------------------------------------------------
 
@@ -199,12 +203,13 @@ class Relations:
         """The rows of a view: its text in Spark's SQL, over the lake as it is at a snapshot."""
         if view.name in self.views:
             raise UnsupportedError(f"View {view.name} is defined by itself.", view=str(view.name))
-        inside = replace(self, at=at, schema=view.name.schema, views=(*self.views, view.name))
+        inside = replace(self, at=at, schema=view.name.schema, views=(*self.views, view.name), hidden=())
         try:
             if view.dialect.lower() == "spark":
                 text = check_query(view.sql)
             else:
                 text = spark_from_duckdb(view.sql, column_names(view.sql))
+                inside = replace(inside, hidden=named_columns(view.sql, HIDDEN))
             plan, _ = inside.resolve(self.catalyst.parse(text))
             frame = self.catalyst.frame(plan)
         except UnsupportedError as error:
