@@ -38,6 +38,9 @@ COMMANDS = {
     "provenance": "Show which refresh wrote which snapshot, and from what.",
     "lineage": "Show the columns that a stream table's columns come from.",
     "check": "Find every mistake in playbooks, without running anything.",
+    "play": "Run a playbook: steps of SQL and other tools, from a YAML file.",
+    "runs": "List runs of playbooks, or show one with its steps and events.",
+    "credential": "Keep what playbooks log in with, encrypted.",
     "demo": "From PostgreSQL to the lake, live: orders, or a leaderboard.",
 }
 

@@ -10,12 +10,16 @@ from typing import TYPE_CHECKING, Any, Self
 from headwater.lake.lake import Lake
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import duckdb
     from pyspark.sql import DataFrame, SparkSession
 
     from headwater.engine.outbox import Outboxes
+    from headwater.engine.playbooks import Playbooks
     from headwater.engine.streams import StreamTables
     from headwater.lake.embedded import EmbeddedServer
+    from headwater.playbook.reporting import RunReport
     from headwater.refresh.explaining import Explanation
     from headwater.refresh.lineage import Lineage
     from headwater.refresh.model import RefreshResult, VerifyResult
@@ -310,6 +314,44 @@ class Headwater:
         from headwater.engine.outbox import Outboxes
 
         return Outboxes(self.lake, self.stream_tables.store)
+
+    # -- playbooks ----------------------------------------------------------------------------------
+
+    def run_playbook(
+        self,
+        path: str | Path,
+        workload: Mapping[str, Any] | None = None,
+        *,
+        runner: str | None = None,
+        workers: int | None = None,
+        credentials: Sequence[str | Path] = (),
+        from_step: str | None = None,
+        resume: bool | str = False,
+        force: bool = False,
+    ) -> RunReport:
+        """Run the steps of a playbook to their end; what became of them is the result.
+
+        `workload` goes in the place of the document's values. `runner` is `local` (worker processes) or
+        `spark` (its executors). `credentials` are files or folders of them, besides those that are kept.
+        `from_step` begins at a step, with the results of the last run. `resume` goes on with the last run,
+        or the one of that id: what is done is not repeated. A failing step is part of the result.
+
+        >>> hw.run_playbook("load.yaml", workload={"batch_ids": [1, 2, 3]}).ok  # doctest: +SKIP
+        True
+        """
+        from headwater.engine.playbooks import RunOptions
+
+        options = RunOptions(runner, workers, credentials, force)
+        if resume:
+            return self.playbooks.resume(path, None if resume is True else resume, options)
+        return self.playbooks.run(path, workload, options, from_step=from_step)
+
+    @cached_property
+    def playbooks(self) -> Playbooks:
+        """Runs of playbooks, and the credentials that they use, for programs that need more."""
+        from headwater.engine.playbooks import Playbooks
+
+        return Playbooks(self)
 
     @cached_property
     def stream_tables(self) -> StreamTables:

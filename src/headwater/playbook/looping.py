@@ -32,7 +32,8 @@ class Items:
     runner: Runner
     in_flight: int
     retry: Retry | None
-    holds: Condition
+    holds: Callable[[int, int], Condition]
+    """Whether `retry.when` holds, for an item and its attempt."""
     settled: Callable[[int, int, Outcome | TaskError], None]
     """Called when an item is done or has failed for good."""
     retried: Callable[[int, int, TaskError, float], None]
@@ -59,7 +60,8 @@ class Items:
             again: dict[int, TaskError] = {}
             for outcome in self.runner.run(self._tasks(wanted, attempt), in_flight):
                 item = -1 if outcome.task.item is None else outcome.task.item
-                if outcome.error is not None and tried_again(self.retry, outcome.error, attempt, self.holds):
+                holds = self.holds(item, attempt)
+                if outcome.error is not None and tried_again(self.retry, outcome.error, attempt, holds):
                     again[item] = outcome.error
                 else:
                     self._settle(item, attempt, outcome, outcome.error)

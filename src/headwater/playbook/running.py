@@ -35,6 +35,12 @@ class StepFailedError(PlaybookError):
     code = "step_failed"
 
 
+class CollectionChangedError(PlaybookError):
+    """A loop that was interrupted goes over other elements than before."""
+
+    code = "collection_changed"
+
+
 class Runners(Protocol):
     """Who does the tasks of a run."""
 
@@ -123,7 +129,7 @@ class _Visit:
                 envelope, error = self._call()
             else:
                 envelope, error = {"status": "ok", "result": {}}, None
-        except PlaybookRunError:
+        except (PlaybookRunError, CollectionChangedError):
             raise  # about the run, not about the step
         except HeadwaterError as failure:
             envelope, error = {}, task_error(failure)
@@ -150,10 +156,13 @@ class _Visit:
             status = "ok" if error is None else "error"
             self._record.attempt, self._record.worker = attempt, outcome.worker
             self._event("call.done", status=status, attempt=attempt, worker=outcome.worker)
-            if error is None or not tried_again(self._step.retry, error, attempt, self._condition(names)):
+            if error is None or not self._tried_again(error, attempt, names):
                 return envelope, error
             attempt += 1
             self._wait(attempt, error)
+
+    def _tried_again(self, error: TaskError, attempt: int, names: Mapping[str, Any]) -> bool:
+        return tried_again(self._step.retry, error, attempt, self._condition(names, attempt))
 
     def _wait(self, attempt: int, error: TaskError) -> None:
         if self._step.retry is not None:
@@ -161,9 +170,10 @@ class _Visit:
             self._event("retry", attempt=attempt, seconds=round(seconds, 3), error=error.message)
             time.sleep(seconds)
 
-    def _condition(self, names: Mapping[str, Any]) -> Condition:
+    def _condition(self, names: Mapping[str, Any], attempt: int) -> Condition:
         when = self._step.retry.when if self._step.retry is not None else None
-        return lambda error: when is not None and holds(when, {**names, "error": error})
+        inside = {**names, "attempt": attempt}
+        return lambda error: when is not None and holds(when, {**inside, "error": error})
 
     # -- loops --------------------------------------------------------------------------------------
 
@@ -179,16 +189,18 @@ class _Visit:
         runners = self._running.runners
         runner = runners.of(kind)
 
+        def inside(item: int) -> dict[str, Any]:
+            return {**names, **loop_names(loop.element, elements[item], item, len(elements))}
+
         def make(item: int, attempt: int) -> Task:
-            inside = {**names, **loop_names(loop.element, elements[item], item, len(elements))}
-            return self._running.tasks.make(self._step, self._visit, inside, item=item, attempt=attempt)
+            return self._running.tasks.make(self._step, self._visit, inside(item), item=item, attempt=attempt)
 
         items = Items(
             make=make,
             runner=runner,
             in_flight=1 if loop.mode == "sequential" else loop.max_in_flight or runners.workers,
             retry=self._step.retry,
-            holds=self._condition(names),
+            holds=lambda item, attempt: self._condition(inside(item), attempt),
             settled=self._settled,
             retried=self._retried,
             stop_on_error=loop.on_error == "stop",
@@ -208,7 +220,7 @@ class _Visit:
         if self._earlier is None or self._earlier.loop is None:
             return set()
         if self._earlier.loop != loop and not self._running.force:
-            raise PlaybookRunError(
+            raise CollectionChangedError(
                 f"The loop of step {self._step.name!r} has another collection than when the run began.",
                 detail=f"It had {self._earlier.loop['count']} elements, and has {loop['count']} now, not all "
                 "of them the same.",

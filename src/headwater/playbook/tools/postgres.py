@@ -1,0 +1,197 @@
+"""`tool: postgres`: SQL of PostgreSQL. The commands of a step are one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import psycopg
+from psycopg import conninfo
+from psycopg.abc import Buffer
+from psycopg.adapt import Loader
+
+from headwater.playbook.credential_types import dsn_for
+from headwater.playbook.envelope import MAX_ROWS, count_entry, ok_envelope, rows_entry
+from headwater.playbook.failures import masked, timeout_error
+from headwater.playbook.json_values import json_value
+from headwater.playbook.task import Task, TaskError, TaskFailed, Worker
+from headwater.playbook.values import unique_names
+
+_CONNECT_SECONDS = 10
+#: Classes of SQLSTATE that a later attempt may not meet.
+_LATER = ("08", "40", "53", "57P")
+_KINDS = {"40": "conflict", "23": "constraint", "22": "data", "08": "connection", "57": "connection"}
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+class PostgresTool:
+    """Runs SQL in a PostgreSQL database."""
+
+    kind = "postgres"
+    where: Literal["worker", "driver"] = "worker"
+
+    def run(self, task: Task, worker: Worker) -> Mapping[str, Any]:
+        """The envelope has an entry for each command; each statement of a single `command` is one."""
+        dsn = dsn_for(task.fields, worker, "connection")
+        secrets = _secrets(dsn)
+        pool: dict[str, Connection] = worker.kept(("postgres",), dict)
+        connection = _connected(pool, dsn, secrets, task.timeout)
+        try:
+            limit = 0 if task.timeout is None else max(1, int(task.timeout * 1000))
+            connection.execute("SELECT set_config('statement_timeout', %s, false)", (str(limit),))
+            with connection.transaction():
+                entries = _entries(connection, task.fields, secrets, task.timeout)
+        except psycopg.Error as error:  # of BEGIN or COMMIT
+            raise _failed(error, secrets, None, task.timeout) from None
+        finally:
+            if connection.closed or connection.broken:
+                pool.pop(dsn, None)
+        return ok_envelope(entries)
+
+
+def _connected(
+    pool: dict[str, Connection], dsn: str, secrets: list[str], timeout: float | None
+) -> Connection:
+    """A connection that answers: one that was kept, or a new one."""
+    kept = pool.get(dsn)
+    if kept is not None:
+        try:
+            kept.execute("SELECT 1")
+            return kept
+        except psycopg.Error:
+            with contextlib.suppress(psycopg.Error):
+                kept.close()
+    wait = _CONNECT_SECONDS if timeout is None else max(2, min(_CONNECT_SECONDS, int(timeout)))
+    try:
+        given = conninfo.make_conninfo(dsn, connect_timeout=wait, application_name="headwater playbook")
+    except psycopg.ProgrammingError:
+        # Its message may repeat the address.
+        raise TaskFailed(
+            TaskError("connection", "address", "The PostgreSQL address cannot be understood.")
+        ) from None
+    try:
+        made = psycopg.connect(given, autocommit=True, prepare_threshold=None)
+        made.execute("SET TIME ZONE 'UTC'; SET DateStyle = 'ISO'; SET IntervalStyle = 'postgres'")
+    except psycopg.OperationalError as error:
+        message = masked(str(error).strip(), secrets)
+        lost = "password" not in message and "does not exist" not in message
+        code = error.sqlstate or "connection"
+        raise TaskFailed(TaskError("connection", code, message, lost)) from None
+    for name, loader in _LOADERS.items():
+        made.adapters.register_loader(name, loader)
+    pool[dsn] = made
+    return made
+
+
+def _entries(
+    connection: Connection, fields: Mapping[str, Any], secrets: list[str], timeout: float | None
+) -> list[dict[str, Any]]:
+    given = fields.get("commands")
+    if given is None:
+        found = _results(connection, str(fields.get("command", "")), 0, secrets, timeout)
+        return [{**entry, "command_index": index} for index, entry in enumerate(found)]
+    entries = []
+    for index, text in enumerate(given):
+        found = _results(connection, str(text), index, secrets, timeout)
+        # The result of a command is that of its last statement.
+        entries.append(found[-1] if found else count_entry(index, 0))
+    return entries
+
+
+def _results(
+    connection: Connection, text: str, index: int, secrets: list[str], timeout: float | None
+) -> list[dict[str, Any]]:
+    """What each statement of a text gave; without parameters PostgreSQL takes several at once."""
+    cursor = connection.cursor()
+    entries = []
+    try:
+        cursor.execute(text.encode())
+        while True:
+            if cursor.description is not None:
+                columns = unique_names([column.name for column in cursor.description])
+                rows = cursor.fetchmany(MAX_ROWS)
+                shown = [dict(zip(columns, map(_shown, row), strict=True)) for row in rows]
+                entries.append(rows_entry(index, columns, shown, cursor.rowcount))
+            elif cursor.statusmessage:  # an empty statement has none
+                entries.append(count_entry(index, max(0, cursor.rowcount)))
+            if not cursor.nextset():
+                return entries
+    except psycopg.Error as error:
+        raise _failed(error, secrets, index, timeout) from None
+
+
+def _failed(error: psycopg.Error, secrets: list[str], index: int | None, timeout: float | None) -> TaskFailed:
+    state = error.sqlstate or ""
+    if isinstance(error, psycopg.errors.QueryCanceled) and timeout is not None:
+        return timeout_error(timeout, index)
+    place = error.diag.statement_position
+    lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state
+    message = error.diag.message_primary or str(error).strip()
+    if error.diag.message_detail:
+        message = f"{message} {error.diag.message_detail}"
+    return TaskFailed(
+        TaskError(
+            "connection" if lost else _KINDS.get(state[:2], "sql"),
+            state or type(error).__name__,
+            masked(message, secrets),
+            retryable=lost or state.startswith(_LATER),
+            command_index=index,
+            position=None if place is None else int(place) - 1,
+        ),
+        hint=error.diag.message_hint,
+    )
+
+
+def _secrets(dsn: str) -> list[str]:
+    try:
+        parameters = conninfo.conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        return [dsn]
+    return [str(parameters[name]) for name in ("password", "sslpassword") if parameters.get(name)]
+
+
+def _shown(value: Any) -> Any:
+    try:
+        return json_value(value)
+    except TypeError:  # ranges and other types of PostgreSQL's own
+        return str(value)
+
+
+class _Text(Loader):
+    """PostgreSQL's own text: Python's types hold neither infinity nor months, nor years after 9999."""
+
+    def load(self, data: Buffer) -> str:
+        return bytes(data).decode()
+
+
+class _Moment(Loader):
+    """A time in ISO's form."""
+
+    def load(self, data: Buffer) -> str:
+        text = re.sub(r"^(\d+-\d\d-\d\d) ", r"\1T", bytes(data).decode())
+        return re.sub(r"([+-]\d\d)(?= BC$|$)", r"\1:00", text) if "T" in text else text
+
+
+class _MomentWithoutZone(Loader):
+    def load(self, data: Buffer) -> str:
+        return re.sub(r"^(\d+-\d\d-\d\d) ", r"\1T", bytes(data).decode())
+
+
+class _TimeWithZone(Loader):
+    def load(self, data: Buffer) -> str:
+        return re.sub(r"([+-]\d\d)$", r"\1:00", bytes(data).decode())
+
+
+_LOADERS: Mapping[str, type[Loader]] = {
+    "date": _Text,
+    "time": _Text,
+    "interval": _Text,
+    "timestamp": _MomentWithoutZone,
+    "timestamptz": _Moment,
+    "timetz": _TimeWithZone,
+}
+
+TOOL = PostgresTool()
