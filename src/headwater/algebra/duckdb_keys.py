@@ -118,6 +118,7 @@ class Insert:
     by_name: bool = False
     words: tuple[Word, ...] = ()
     """Those of the source."""
+    source_start: int = 0
 
 
 def read_insert(piece: Piece) -> Insert | None:
@@ -155,7 +156,7 @@ def read_insert(piece: Piece) -> Insert | None:
     source = sql[found[place].start : found[end - 1].end]
     made = Insert(
         table, table_text, columns, source, sql[: found[begin].start], conflict, by_name=by_name,
-        words=tuple(found[place:end]),
+        words=tuple(found[place:end]), source_start=found[place].start,
     )  # fmt: skip
     return _with_tail(made, sql, found, end)
 
@@ -196,7 +197,7 @@ def _with_tail(made: Insert, sql: str, found: Sequence[Word], place: int) -> Ins
         returning = sql[found[place + 1].start : found[-1].end]
     return Insert(
         made.table, made.table_text, made.columns, made.source, made.before, conflict, target, assignments,
-        condition, returning, made.by_name, made.words,
+        condition, returning, made.by_name, made.words, made.source_start,
     )  # fmt: skip
 
 
