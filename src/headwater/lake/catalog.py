@@ -373,7 +373,7 @@ def _assemble(snapshot: Snapshot, data_path: str, rows: Mapping[str, list[tuple[
     tags: dict[int, dict[str, str | None]] = {}
     for object_id, tag, value in rows["tags"]:
         tags.setdefault(object_id, {})[tag] = value
-    columns = _columns(rows["columns"], rows["column_tags"])
+    columns = nested_columns(rows["columns"], rows["column_tags"])
     partitions = _partitions(rows["partitions"])
     sorts: dict[int, tuple[int, list[SortField]]] = {}
     for table_id, sort_id, expression, direction, null_order, dialect in rows["sorts"]:
@@ -433,7 +433,10 @@ def _partitions(rows: list[tuple[Any, ...]]) -> dict[int, PartitionSpec]:
     return {table_id: PartitionSpec(spec, tuple(fields)) for table_id, (spec, fields) in specs.items()}
 
 
-def _columns(rows: list[tuple[Any, ...]], tag_rows: list[tuple[Any, ...]]) -> dict[int, tuple[Column, ...]]:
+def nested_columns(
+    rows: list[tuple[Any, ...]], tag_rows: list[tuple[Any, ...]]
+) -> dict[int, tuple[Column, ...]]:
+    """The columns of each table, from rows of `ducklake_column` and `ducklake_column_tag`."""
     tags: dict[tuple[int, int], dict[str, str | None]] = {}
     for table_id, column_id, tag, value in tag_rows:
         tags.setdefault((table_id, column_id), {})[tag] = value

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from psycopg import sql
 
 from headwater.lake.connection import Connection, Database
+from headwater.lake.writing.compaction_rows import OF_FILES
 from headwater.lake.writing.file_rows import schedule_files
 from headwater.typedefs import SnapshotId, TableId
 
@@ -30,8 +31,6 @@ _OF_TABLES = (
     "ducklake_column_mapping",
     "ducklake_inlined_data_tables",
 )
-#: Rows of these name a data file by `data_file_id` and go with it.
-OF_FILES = ("ducklake_file_column_stats", "ducklake_file_variant_stats", "ducklake_file_partition_value")
 #: Objects with a life of their own.
 _WITH_A_LIFE = ("ducklake_schema", "ducklake_view", "ducklake_tag", "ducklake_macro")
 _UNSEEN = (

@@ -40,9 +40,8 @@ from headwater.typedefs import FileId, SnapshotId
 _ATTEMPTS = 5
 #: Entries of `changes_made` about rows that only moved. (The last is an older name of the other two.)
 _REWRITES = frozenset({"merge_adjacent", "rewrite_delete", "compacted_table"})
-_ROW_CHANGES = frozenset(
-    {"inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete", "inline_flush"}
-)
+#: A flush is none of them: the rows that it moves have their snapshots inside.
+_ROW_CHANGES = frozenset({"inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete"})
 
 
 class FileChanges(NamedTuple):

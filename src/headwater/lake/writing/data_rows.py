@@ -13,6 +13,7 @@ from headwater.lake.format.changes import Change
 from headwater.lake.format.statistics import merge_table_stats
 from headwater.lake.format.values import can_have_inlined_table, inlined_pg_type, to_inlined_rows
 from headwater.lake.model import ColumnStats, NameMapping, StagedFile, Table
+from headwater.lake.writing.compaction_rows import compaction_statements
 from headwater.lake.writing.draft import Draft
 from headwater.lake.writing.facts import InlinedTable, TableFacts
 from headwater.lake.writing.file_rows import column_mapping, data_file, delete_file, retire_delete_files
@@ -147,6 +148,17 @@ class _TableWriter:
             self.rows.statements += statements
             self.rows.changes += changes
             self.file_size += size
+        if self.prepared.data.replaced:
+            statements, changes, size = compaction_statements(
+                self.db,
+                self.table_id,
+                self.prepared.data.replaced,
+                self.numbers,
+                has_inlined_deletes=self.fact.has_inlined_deletes,
+            )
+            self.rows.statements += statements
+            self.rows.changes += changes
+            self.file_size = max(0, self.file_size + size)
         self._table_stats()
 
     def _change(self, token: str) -> None:

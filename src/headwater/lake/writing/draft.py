@@ -85,6 +85,27 @@ class Flush:
         return [d.path for _, d in self.deletes] + [f.deletes.path for f in self.files if f.deletes]
 
 
+@dataclass(frozen=True)
+class FileReplacement:
+    """Committed files, and those that hold their rows from now on.
+
+    With `first_snapshot` the new files have the snapshots of their rows inside and take the old ones' place
+    in all of history. Without, the old files end and the new ones begin with the commit: history still needs
+    rows that the new ones lack.
+    """
+
+    sources: tuple[FileDeletes, ...]
+    """With the deletes that were left out of the new files."""
+    staged: tuple[StagedFile, ...]
+    first_snapshot: SnapshotId | None = None
+    last_snapshot: SnapshotId | None = None
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether older snapshots read the new files too."""
+        return self.first_snapshot is not None
+
+
 @dataclass
 class TableData:
     """The rows one transaction adds to and removes from one table."""
@@ -101,6 +122,8 @@ class TableData:
     beside_inserts: bool = False
     """What it removes was chosen once and for all, whatever others add meanwhile."""
     flush: Flush | None = None
+    replaced: list[FileReplacement] = field(default_factory=list)
+    """Files of a compaction. Whoever stored the new ones removes them if there is no commit."""
 
     @property
     def inserts(self) -> bool:
@@ -110,7 +133,7 @@ class TableData:
     @property
     def changes(self) -> bool:
         """Is there anything to commit?"""
-        return self.inserts or self.removes or self.flush is not None
+        return self.inserts or self.removes or self.flush is not None or bool(self.replaced)
 
     @property
     def removes(self) -> bool:
@@ -126,6 +149,7 @@ class TableData:
             deletes=dict(self.deletes),
             inlined_deletes={name: set(row_ids) for name, row_ids in self.inlined_deletes.items()},
             ended_files=set(self.ended_files),
+            replaced=list(self.replaced),
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from headwater.lake.model import Column, ColumnStats
 from headwater.storage.duckdb_codec import encrypted_footer, new_key, write_with_duckdb
 from headwater.storage.parquet import Codec, read_footer, write_parquet
 from headwater.storage.store import Store
+from headwater.typedefs import ColumnId
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,7 @@ class Written:
     footer_size: int
     column_stats: tuple[ColumnStats, ...]
     encryption_key: str | None = None
+    rows: int = 0
 
 
 def write_file(
@@ -91,7 +94,61 @@ def write_file(
         bounds={**long_string_bounds(own, columns, footer), **nan_bounds(own, columns, nan)},
         counts=missing_counts(own, columns, undescribed),
     )
-    return Written(summary.file_size, summary.footer_size, stats, key)
+    return Written(summary.file_size, summary.footer_size, stats, key, footer.num_rows)
+
+
+def can_stream(columns: Sequence[Column], form: FileFormat) -> bool:
+    """Whether a file can be written piece by piece: DuckDB, as a codec, takes it as a whole."""
+    return not form.encrypted and not needs_duckdb(columns)
+
+
+def write_stream(
+    store: Store,
+    location: str,
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    columns: tuple[Column, ...],
+    form: FileFormat,
+    maybe_nan: Collection[ColumnId] = (),
+) -> Written:
+    """The same for rows that come piece by piece.
+
+    What a footer says of NaN must be decided before the first row is written, so float columns that can hold
+    one (`maybe_nan`) get no bounds.
+    """
+    undescribed = [c.name for c in columns if any(inner.id in maybe_nan for inner in c.walk())]
+    nan: dict[ColumnId, bool] = {}
+    counts: dict[ColumnId, tuple[int, int]] = {}
+
+    def seen() -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            own = pa.Table.from_batches([batch]).select(list(range(len(columns))))
+            check_writable(own, columns)
+            for column_id, found in nan_columns(own, columns).items():
+                nan[column_id] = nan.get(column_id, False) or found
+            for column_id, (values, nulls) in missing_counts(own, columns, undescribed).items():
+                before = counts.get(column_id, (0, 0))
+                counts[column_id] = before[0] + values, before[1] + nulls
+            yield batch
+
+    with store.open_output(location) as sink:
+        summary = write_parquet(
+            sink,
+            seen(),
+            schema,
+            form.codec,
+            row_group_rows=form.row_group_rows,
+            compression_level=form.compression_level,
+            without_statistics=undescribed,
+        )
+    footer = _stored_footer(store, location, summary.file_size, None)
+    if footer.num_rows != summary.record_count:
+        raise CorruptFileError(
+            f"{location} holds {footer.num_rows} rows, but {summary.record_count} were written.",
+            location=location,
+        )
+    stats = file_statistics(footer, columns, contains_nan=nan, counts=counts)
+    return Written(summary.file_size, summary.footer_size, stats, rows=footer.num_rows)
 
 
 def _stored_footer(store: Store, location: str, size: int, key: str | None) -> pq.FileMetaData:

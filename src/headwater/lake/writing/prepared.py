@@ -47,7 +47,8 @@ class PreparedTable:
     def looked_at(self) -> list[FileDeletes]:
         """Files whose deletes were read, and which must still be as they were."""
         flushed = [deletes for deletes, _ in self.data.flush.deletes] if self.data.flush else []
-        return [file.deletes for file in self.files] + flushed
+        moved = [source for one in self.data.replaced for source in one.sources]
+        return [file.deletes for file in self.files] + flushed + moved
 
     @property
     def has_mappings(self) -> bool:

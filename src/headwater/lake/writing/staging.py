@@ -6,9 +6,10 @@ and only then handed on. Until a snapshot names it, it does not exist for any re
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -34,9 +35,10 @@ from headwater.lake.model import (
 )
 from headwater.lake.options import DEFAULT_TARGET_FILE_SIZE, LakeOptions
 from headwater.lake.writing.draft import Positions
-from headwater.lake.writing.parquet_files import FileFormat, Written, write_file
+from headwater.lake.writing.parquet_files import FileFormat, Written, write_file, write_stream
 from headwater.storage.parquet import ROW_GROUP_ROWS, resolve_codec
 from headwater.storage.store import Store
+from headwater.typedefs import ColumnId
 
 log = logging.getLogger("headwater.lake")
 
@@ -78,6 +80,52 @@ class Stager:
         if partition_values and table.partition is not None and self._hive(table):
             folder = hive_path(table.partition.fields, table.columns, partition_values)
         return self._file(table, data, True, folder, partition_values, columns)
+
+    def stage_moved(
+        self,
+        table: Table,
+        data: pa.Table | Iterable[pa.RecordBatch],
+        columns: tuple[Column, ...],
+        partition_id: int | None,
+        partition_values: tuple[str | None, ...],
+        maybe_nan: Collection[ColumnId] = (),
+    ) -> StagedFile:
+        """Store rows that other files hold as one file of their partition; further columns go along.
+
+        A stream is never held in memory as a whole; `maybe_nan` are its columns that can hold NaN.
+        """
+        folder = ""
+        if table.partition is not None and table.partition.id == partition_id and self._hive(table):
+            folder = hive_path(table.partition.fields, table.columns, partition_values)
+        path = folder + data_file_name()
+        if isinstance(data, pa.Table):
+            written = self._write(table, path, data, columns)
+        else:
+            schema = arrow_schema(columns)
+            batches = iter(data)
+            first = next(batches, None)
+            for place in range(len(schema), first.num_columns if first is not None else 0):
+                schema = schema.append(cast(pa.RecordBatch, first).schema.field(place))
+            written = write_stream(
+                self.store,
+                table.path + path,
+                itertools.chain([] if first is None else [first], batches),
+                schema,
+                columns,
+                self.file_format(table),
+                maybe_nan,
+            )
+        return StagedFile(
+            path=path,
+            record_count=written.rows,
+            file_size_bytes=written.size,
+            footer_size=written.footer_size,
+            column_stats=written.column_stats,
+            partition_id=partition_id,
+            partition_values=partition_values,
+            encryption_key=written.encryption_key,
+            has_row_ids=True,
+        )
 
     def stage_stream(
         self, table: Table, batches: Iterable[pa.RecordBatch], bytes_at_once: int = 256 << 20
@@ -205,13 +253,13 @@ class Stager:
         keys = sort_keys(table)
         if not keys or not self.sorts(table):
             return data, row_ids
-        columns = {name: _plain(data.column(name)) for name, _, _ in keys}
+        columns = {name: plain_values(data.column(name)) for name, _, _ in keys}
         # The stubs do not know null placement.
         order = pc.sort_indices(pa.table(columns), sort_keys=cast(Any, keys))
         return data.take(order), None if row_ids is None else row_ids.take(order)
 
 
-def _plain(data: AnyArray) -> AnyArray:
+def plain_values(data: AnyArray) -> AnyArray:
     """Values in the type that stores them: Arrow does not sort by UUIDs or JSON."""
     if not isinstance(data.type, pa.BaseExtensionType):
         return data

@@ -27,6 +27,7 @@ from headwater.lake.model import Column, StagedFile, Table
 from headwater.lake.options import LakeOptions, load_options
 from headwater.lake.own import applied_snapshot, ensure_own_tables
 from headwater.lake.writing.commit import Commit, CommitInfo, CommitResult, Join
+from headwater.lake.writing.compaction import FileReplacements
 from headwater.lake.writing.ddl import SchemaOperations
 from headwater.lake.writing.draft import Draft, NewFile
 from headwater.lake.writing.prepared import inlining_limit
@@ -45,7 +46,7 @@ class LakeContext:
     reader: CatalogReader
 
 
-class Transaction(SchemaOperations, RowChanges):
+class Transaction(SchemaOperations, RowChanges, FileReplacements):
     """Collects operations; leaving the `with` block commits them, an exception drops them.
 
     With an `operation_id` that was applied before, `already_applied` is true, operations do nothing and
