@@ -20,10 +20,10 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from headwater.errors import PlaybookError
 
 #: A document of steps is small; data belongs into files that tools read.
-MAX_BYTES = 4 << 20
+MAX_BYTES = 512 << 10
 MAX_DEPTH = 64
 #: Values after every alias is followed. Aliases of aliases double with each line.
-MAX_VALUES = 200_000
+MAX_VALUES = 100_000
 
 #: From the whole document to one value: names of keys and indexes of lists.
 ValuePath = tuple[Hashable, ...]
@@ -113,7 +113,7 @@ def parse_document(data: bytes | str, file: str = "playbook") -> Document:
     raw = data.encode() if isinstance(data, str) else data
     start = Place(file, 1, 1)
     if len(raw) > MAX_BYTES:
-        raise _refused(start, "too_large", f"the file is larger than {MAX_BYTES >> 20} MiB")
+        raise _refused(start, "too_large", f"the file is larger than {MAX_BYTES >> 10} KiB")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:

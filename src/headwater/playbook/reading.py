@@ -89,6 +89,8 @@ class _Reader:
         steps = [reader.read(value, (*path, index)) for index, value in enumerate(listed)]
         known = in_order([step for step in steps if step is not None])
         self._kind(root)
+        if not known:
+            return None
         return Playbook(
             steps=tuple(known),
             file=self._document.file,
@@ -152,8 +154,7 @@ def in_order(steps: Iterable[Step]) -> list[Step]:
     listed = list(steps)
     if any(step.next for step in listed):
         return listed
-    following = [*listed[1:], None]
-    return [
-        step if after is None else replace(step, next=(Next(then=(after.name,), place=step.place),))
-        for step, after in zip(listed, following, strict=True)
-    ]
+    for place, after in enumerate(listed[1:]):
+        step = listed[place]
+        listed[place] = replace(step, next=(Next(then=(after.name,), place=step.place),))
+    return listed
