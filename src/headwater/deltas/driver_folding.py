@@ -52,7 +52,7 @@ class DriverFold:
             self.fold.log,
             self.fold.lake.store,
             self.fold.lake.db,
-            None,
+            (),
             [column.name for column in self.fold.bound.log.columns],
             MOST_LOG_ROWS if self.spark_too else 1 << 62,
         )

@@ -26,8 +26,7 @@ from headwater.typedefs import TableName
 COMPACT = "compact() the dataset"
 EXPIRE = "expire the snapshots that still see it (headwater expire)"
 CLEAN_UP = "delete the files that no snapshot sees (headwater cleanup)"
-FLUSH = "flush the rows that the catalog keeps (headwater optimize), then expire and clean up"
-ORPHANS = "remove files that the catalog does not know (headwater cleanup --orphans)"
+ORPHANS = "remove files that the catalog does not know (hw.remove_orphans)"
 REFRESH = "refresh it, and expire its old snapshots"
 
 Readers = Callable[[Iterable[int], TableName], Sequence[str]]
@@ -164,8 +163,8 @@ class _Search:
                 "inlined",
                 f"{table.name}: rows kept in the catalog ({name})",
                 total,
-                "they are current" if current else "they ended, and are kept for older snapshots",
-                COMPACT if current else FLUSH,
+                _how(current, total),
+                COMPACT if current else EXPIRE,
             )
 
     # -- files that no table names ------------------------------------------------------------------
@@ -218,3 +217,9 @@ class _Search:
         except (StorageError, pa.ArrowInvalid, OSError):
             return None
         return self._matches(conform(data, wanted), columns)
+
+
+def _how(current: int, total: int) -> str:
+    if current:
+        return "they are current"
+    return "they ended, and are kept for older snapshots" if total else ""

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     import duckdb
     from pyspark.sql import DataFrame, SparkSession
 
+    from headwater.deltas.accumulated import AccumulatedLog
+    from headwater.deltas.dataset import DeltaDataset
+    from headwater.deltas.defining import Schema
+    from headwater.engine.deltas import Deltas
     from headwater.engine.outbox import Outboxes
     from headwater.engine.playbooks import Playbooks
     from headwater.engine.streams import StreamTables
@@ -265,6 +269,34 @@ class Headwater:
         `print` shows them; `.mermaid()` draws them, as a graph of tables, or of columns if one is named.
         """
         return self.stream_tables.lineage(name, column)
+
+    # -- delta store --------------------------------------------------------------------------------
+
+    def deltas(
+        self,
+        dataset: str,
+        key: Sequence[str] | str | None = None,
+        *,
+        schema: Schema | None = None,
+        adopt: bool = False,
+    ) -> DeltaDataset | AccumulatedLog:
+        """A dataset of the delta store: small changes beside a large base, folded in by `compact()`.
+
+        It is made with `schema` (Arrow, or names with types), by its first delta, or with `adopt` out of the
+        table of its name; it is opened again by its name alone. The name of a stream table with an
+        `accumulate` sink opens the log of that.
+
+        >>> people = hw.deltas("crm.people", key=["id"])  # doctest: +SKIP
+        >>> people.write_delta([{"id": 7, "name": "Ann"}])  # doctest: +SKIP
+        """
+        return self.datasets.open(dataset, key, schema=schema, adopt=adopt)
+
+    @cached_property
+    def datasets(self) -> Deltas:
+        """All datasets of the delta store."""
+        from headwater.engine.deltas import Deltas
+
+        return Deltas(self.lake, lambda: self._connector, self.stream_tables.store)
 
     # -- outboxes -----------------------------------------------------------------------------------
 

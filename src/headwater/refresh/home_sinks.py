@@ -16,6 +16,17 @@ from pyspark.sql import functions as F
 
 from headwater.algebra.relations import WEIGHT
 from headwater.algebra.stages import SHOWN
+from headwater.deltas.row_log import (
+    COMMITTED_AT,
+    DELETE,
+    INSERT,
+    OPERATION,
+    REFRESH_ID,
+    SEQUENCE,
+    log_beginning,
+    log_changes,
+    log_rows,
+)
 from headwater.errors import ConflictError, HeadwaterError, NotFoundError, SettingsError, StreamTableError
 from headwater.lake.catalog import table_name
 from headwater.lake.format.types import columns_from_arrow
@@ -26,18 +37,7 @@ from headwater.refresh.deltas import Delta
 from headwater.refresh.inputs import WaveState
 from headwater.refresh.model import STORAGE_SCHEMA, PublishedTable, StreamTable
 from headwater.sinks.failing import failed, is_due
-from headwater.sinks.log import log_beginning, log_changes, log_rows
-from headwater.sinks.model import (
-    COMMITTED_AT,
-    DELETE,
-    INSERT,
-    OPERATION,
-    REFRESH_ID,
-    SEQUENCE,
-    Sink,
-    SinkMode,
-    SinkState,
-)
+from headwater.sinks.model import Sink, SinkMode, SinkState
 from headwater.sinks.multiset import net, remove_equal
 from headwater.sinks.tables import check_fits, check_log_names, table_schema
 from headwater.spark.connector import LakeSpark

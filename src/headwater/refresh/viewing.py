@@ -8,11 +8,12 @@ from datetime import datetime
 
 from headwater._version import __version__
 from headwater.algebra.stages import SHOWN
+from headwater.deltas.row_log import log_view
 from headwater.lake.model import Table
 from headwater.refresh.catalog_tables import DATA_SNAPSHOT_ID, REFRESH_ID, REFRESHED_AT
 from headwater.refresh.model import StreamTable
 from headwater.sinks.model import SinkMode
-from headwater.sinks.viewing import log_view, rows_view
+from headwater.sinks.viewing import rows_view
 from headwater.typedefs import quote_name
 
 #: The query as the user wrote it, and the ids of the tables it reads.

@@ -10,17 +10,6 @@ from typing import Any, Literal
 
 from headwater.errors import SettingsError
 
-#: Columns that a log has after those of the result.
-OPERATION, SEQUENCE, REFRESH_ID, COMMITTED_AT = "_op", "_sequence", "_refresh_id", "_committed_at"
-LOG_COLUMNS: tuple[tuple[str, str], ...] = (
-    (OPERATION, "varchar"),
-    (SEQUENCE, "int64"),
-    (REFRESH_ID, "varchar"),
-    (COMMITTED_AT, "timestamptz"),
-)
-#: What `_op` says: a row came, a row went, or everything before it no longer counts.
-INSERT, DELETE, TRUNCATE = "insert", "delete", "truncate"
-
 #: Options that hold passwords or keys: kept encrypted, never shown.
 SECRET_OPTIONS = frozenset(
     {"ducklake_sink_catalog", "ducklake_sink_s3_secret_access_key", "postgres_sink_dsn"}

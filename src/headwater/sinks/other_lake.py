@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import psycopg
 import pyarrow as pa
 
+from headwater.deltas.row_log import INSERT, log_beginning, log_changes, log_rows, log_view
 from headwater.errors import AlreadyExistsError, NotFoundError, SettingsError, SinkError
 from headwater.lake.catalog import table_name
 from headwater.lake.connection import Cursor, Database
@@ -19,8 +20,7 @@ from headwater.lake.model import Table
 from headwater.lake.own import lake_id as id_of_lake
 from headwater.lake.own import write
 from headwater.lake.writing.transaction import Transaction
-from headwater.sinks.log import log_beginning, log_changes, log_rows
-from headwater.sinks.model import INSERT, Sink, SinkMode
+from headwater.sinks.model import Sink, SinkMode
 from headwater.sinks.multiset import remove_equal
 from headwater.sinks.positions import (
     Position,
@@ -32,7 +32,6 @@ from headwater.sinks.positions import (
 from headwater.sinks.result import Result
 from headwater.sinks.tables import check_fits, check_log_names, table_schema
 from headwater.sinks.target import Applied
-from headwater.sinks.viewing import log_view
 from headwater.storage.options import StorageOptions
 from headwater.typedefs import TableName
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from headwater.deltas.row_log import COMMITTED_AT, LOG_COLUMNS, OPERATION, REFRESH_ID, SEQUENCE
 from headwater.errors import StreamTableError
 from headwater.lake.format.types import arrow_schema, type_text
 from headwater.lake.model import Column, Table
-from headwater.sinks.model import COMMITTED_AT, LOG_COLUMNS, OPERATION, REFRESH_ID, SEQUENCE, SinkMode
+from headwater.sinks.model import SinkMode
 
 _LOG = (
     pa.field(OPERATION, pa.string()),
