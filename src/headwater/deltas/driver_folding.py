@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headwater.deltas.folding import Fold, Folded, stored_bytes, top_columns
+from headwater.deltas.folding import Fold, Folded, plan_rows, stored_bytes, top_columns
 from headwater.deltas.matching import FoldedLog, KeyIndex, Numbers, fold_log
 from headwater.deltas.model import DELTA, OPERATION, PLACE, SEQUENCE, UPSERT
 from headwater.deltas.pruning import among
 from headwater.lake.format.align import align_input
 from headwater.lake.format.texts import plain_values
 from headwater.lake.reading.file_reader import read_file
-from headwater.lake.reading.lookup import find_rows
 from headwater.lake.reading.read import ROWS_AT_ONCE, read_plan
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan
@@ -48,17 +47,10 @@ class DriverFold:
 
     def run(self) -> Folded | None:
         """Store what the base is to hold; None if that is too much for this process."""
-        found = find_rows(
-            self.fold.log,
-            self.fold.lake.store,
-            self.fold.lake.db,
-            (),
-            [column.name for column in self.fold.bound.log.columns],
-            MOST_LOG_ROWS if self.spark_too else 1 << 62,
-        )
-        if found is None:
+        if self.spark_too and plan_rows(self.fold.log) > MOST_LOG_ROWS:
             return None
-        self._log = found[1]
+        # Rows that were flushed from the catalog meanwhile are a conflict, and the transaction runs again.
+        self._log = read_plan(self.fold.log, self.fold.lake.store, self.fold.lake.db, hidden=(SEQUENCE,))
         keys = self._log.select([pair.log.name for pair in self.fold.bound.key])
         operations = self._log.column(OPERATION)
         self._said = fold_log(keys, operations, self._log.column(SEQUENCE))

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headwater.deltas.compacting import Engine
 from headwater.deltas.driver_folding import MOST_LOG_ROWS
-from headwater.deltas.folding import live_rows, stored_bytes, top_columns
+from headwater.deltas.folding import live_rows, plan_rows, stored_bytes, top_columns
 from headwater.deltas.model import CompactResult
 from headwater.deltas.row_log import DELETE, INSERT, OPERATION, REFRESH_ID, SEQUENCE, net_rows
 from headwater.deltas.store import DatasetStore
@@ -25,7 +25,7 @@ from headwater.errors import NotFoundError
 from headwater.lake.format.align import align_input
 from headwater.lake.lake import Lake
 from headwater.lake.model import StagedFile, Table
-from headwater.lake.reading.lookup import PLACE, find_rows
+from headwater.lake.reading.read import read_plan
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.lake.writing.transaction import Transaction
 from headwater.storage.duckdb_engine import sandbox
@@ -34,7 +34,7 @@ from headwater.typedefs import FileId, TableId
 if TYPE_CHECKING:
     from headwater.spark.connector import LakeSpark
 
-_ROW_ID = "rowid"
+_ROW_ID, _PLACE = "rowid", "_hw_file"
 #: Files below this part of the target size are written together, once something is written.
 _SMALL = 4
 
@@ -155,14 +155,11 @@ class Shortening:
 
     def here(self, spark_too: bool) -> Shortened | None:
         """Find and store what is left, in this process; None if that is too much for it."""
-        names = [column.name for column in self.table.columns]
-        most = MOST_LOG_ROWS if spark_too else 1 << 62
-        found = find_rows(self.plan, self.lake.store, self.lake.db, (), names, most)
-        if found is None:
+        if spark_too and plan_rows(self.plan) > MOST_LOG_ROWS:
             return None
-        rows = found[1]
+        rows = self._read()
         stays = self._stays(rows)
-        places = rows.column(PLACE).to_numpy()
+        places = rows.column(_PLACE).to_numpy()
         operations = np.array(rows.column(OPERATION).to_pylist(), dtype=object)
         short = Shortened(
             inserts=int((operations == INSERT).sum()),
@@ -184,6 +181,23 @@ class Shortening:
         short.rows_left = live_rows(chosen) - int((there & ~stays).sum())
         self._store(short, rows.filter(pa.array(stays & there)))
         return short
+
+    def _read(self) -> pa.Table:
+        """The rows with their row ids and, as `_PLACE`, the number of their file, or -1 - that of a table."""
+        plans = [
+            (number, replace(self.plan, files=(scan,), inlined=()))
+            for number, scan in enumerate(self.plan.files)
+        ]
+        for number, one in enumerate(self.plan.inlined):
+            plans.append((-1 - number, replace(self.plan, files=(), inlined=(one,))))
+        pieces = []
+        for number, plan in plans:
+            rows = read_plan(plan, self.lake.store, self.lake.db, hidden=(_ROW_ID,))
+            pieces.append(rows.append_column(_PLACE, pa.array(np.full(rows.num_rows, number), pa.int64())))
+        if pieces:
+            return pa.concat_tables(pieces)
+        rows = read_plan(self.plan, self.lake.store, self.lake.db, hidden=(_ROW_ID,))
+        return rows.append_column(_PLACE, pa.array([], pa.int64()))
 
     def numbers(self, file_ids: Sequence[FileId]) -> list[int]:
         """The numbers of files in the plan."""
