@@ -46,13 +46,10 @@ _LIST = (
     "SELECT name, type, shown, changed_at FROM headwater.credential WHERE lake_id = %(lake)s ORDER BY name"
 )
 _PUT = """
-    WITH before AS (
-        SELECT secret FROM headwater.credential WHERE lake_id = %(lake)s AND name = %(name)s FOR UPDATE)
     INSERT INTO headwater.credential (lake_id, name, type, shown, secret)
     VALUES (%(lake)s, %(name)s, %(type)s, %(shown)s, %(secret)s)
     ON CONFLICT (lake_id, name) DO UPDATE SET type = excluded.type, shown = excluded.shown,
-        secret = excluded.secret, changed_at = now()
-    RETURNING (SELECT secret FROM before)"""
+        secret = excluded.secret, changed_at = now()"""
 _DELETE = (
     "DELETE FROM headwater.credential WHERE lake_id = %(lake)s AND name = %(name)s RETURNING name, secret"
 )
@@ -169,8 +166,9 @@ class Credentials:
         }
 
         def work(connection: Connection) -> str | None:
-            row = connection.execute(_PUT, given).fetchone()
-            return None if row is None else row[0]
+            row = connection.execute(f"{_GET} FOR UPDATE", given).fetchone()
+            connection.execute(_PUT, given)
+            return None if row is None else str(row[0])
 
         before = write(lake.db, work)
         if before is not None and before != given["secret"]:
