@@ -42,6 +42,10 @@ COMMANDS = {
     "play": "Run a playbook: steps of SQL and other tools, from a YAML file.",
     "runs": "List runs of playbooks, or show one with its steps and events.",
     "credential": "Keep what playbooks log in with, encrypted.",
+    "compact": "Merge small files, and leave deleted rows behind.",
+    "expire": "Expire old snapshots that nobody needs.",
+    "cleanup": "Remove files that no snapshot needs any more.",
+    "optimize": "Flush, compact, expire and clean up, in the right order.",
     "demo": "From PostgreSQL to the lake, live: orders, or a leaderboard.",
 }
 

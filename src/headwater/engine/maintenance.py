@@ -82,9 +82,13 @@ class Maintenance:
         self._outboxes = outboxes
 
     def holds(self) -> list[Hold]:
-        """Who needs which snapshots: stream tables and outboxes follow changes from where they are."""
+        """Who needs which snapshots: all that follow changes, from where they are on."""
         found = []
         for stream in self._streams.all():
+            for sink in stream.sinks:
+                at_sink = stream.sink_state(sink.name).snapshot_id
+                if sink.remote and at_sink is not None:
+                    found.append(Hold(at_sink, f"sink {sink.name} of {stream.name}"))
             if stream.frontier is not None:
                 at = [source.snapshot_id for source in stream.frontier.sources]
                 found.append(Hold(min([*at, stream.frontier.snapshot_id]), f"stream table {stream.name}"))

@@ -13,9 +13,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from headwater.errors import CommitOutcomeUnknownError, ConflictError, HeadwaterError, NotFoundError
+from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
 from headwater.lake.maintenance.choosing import (
     Move,
+    TableFiles,
     Wishes,
     choose_moves,
     deleted_rows,
@@ -102,13 +104,30 @@ class _TableWork:
         if flush and not dry_run:
             result = replace(result, flushed=self._flush(table))
             state = self.lake.state()
-        files = table_files(self.lake.db, state, table)
         stager = Stager(self.lake.store, self.lake.options())
-        moves = self._bounded(choose_moves(files, self.wishes, self._target(stager, table)))
+        files, moves = self._choose(state, table, stager)
         count, size = len(files.plan.files), sum(scan.file.file_size_bytes for scan in files.plan.files)
         result = replace(result, files_before=count, files_after=count, bytes_before=size, bytes_after=size)
         if dry_run:
             return _expected(result, moves)
+        result = self._carry_out(table, stager, moves, result)
+        again = self.wishes.merge and self.wishes.sort_by is None and self.complete
+        if result.rewritten_files and again:
+            # What was written again is without deletes now, and may be small.
+            state = self.lake.state()
+            if state.table_by_id(table.id) == table:
+                _, moves = self._choose(state, table, stager)
+                merges = [move for move in moves if move.keeps_history]
+                result = self._carry_out(table, stager, merges, result)
+        return result
+
+    def _choose(self, state: CatalogState, table: Table, stager: Stager) -> tuple[TableFiles, list[Move]]:
+        files = table_files(self.lake.db, state, table)
+        return files, self._bounded(choose_moves(files, self.wishes, self._target(stager, table)))
+
+    def _carry_out(
+        self, table: Table, stager: Stager, moves: Sequence[Move], result: TableCompaction
+    ) -> TableCompaction:
         for wave in self.mover.waves(moves):
             if self.limits.seconds is not None and time.monotonic() - self.began >= self.limits.seconds:
                 self.complete = False
