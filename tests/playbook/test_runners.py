@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from headwater.playbook.guarding import lock_key
+from headwater.lake.writing.commit import turn_key
 from headwater.playbook.runners.local import LocalRunner
 from headwater.playbook.task import Outcome, Task
 
@@ -168,7 +168,7 @@ def test_a_task_that_waits_for_others_longer_than_it_may_times_out(
 ) -> None:
     done(runner.run([ducklake(new_database, tmp_path, "CREATE TABLE t (i BIGINT)")], 1))
     with psycopg.connect(new_database) as other:
-        other.execute("SELECT pg_advisory_lock(%s, %s)", lock_key("analytics"))
+        other.execute("SELECT pg_advisory_lock(%s, %s)", turn_key("analytics"))
         (outcome,) = runner.run([ducklake(new_database, tmp_path, "DELETE FROM t", timeout=0.5)], 1)
     assert outcome.error is not None
     assert outcome.error.kind == "timeout"

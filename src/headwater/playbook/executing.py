@@ -131,8 +131,8 @@ class Execution:
                         counts = [entry.get("affected_rows", entry.get("row_count")) for entry in entries]
                         self._commit(cursor, commands, mark, counts)
                 done = done or (lock.found(mark, again=True) if keys else None)
-            if keys and done is not None:
-                self._record_keys(commands, done[0])
+        if keys and done is not None:
+            self._record_keys(commands, done[0])  # a commit of its own, so after the lock
         return entries
 
     def _append(self, index: int, statement: Statement, mark: Mark) -> Entry | None:
@@ -140,7 +140,8 @@ class Execution:
         session, insert = self.session, statement.insert
         if insert is None or not session.appends:
             return None
-        with self._locked(mark, shared=True):
+        # The commit waits for its turn by itself, but not only as long as the task may.
+        with self._locked(mark, shared=True) if self.task.timeout else contextlib.nullcontext():
             try:
                 with session.lake.transaction(operation_id=mark.operation_id) as tx:
                     table = target_of(insert, tx.state, session.place.catalog)

@@ -2,9 +2,9 @@
 
 DuckDB's extension commits optimistically, and what it does when somebody was faster has doubled and lost
 rows. So its own retries are off: a transaction either commits on exactly the snapshot that it read, or not at
-all. To keep them from failing all the time, workers wait for each other by an advisory lock in PostgreSQL,
-which the server releases when a worker dies. Who is outside the lock (other Headwater writers, other DuckDBs)
-costs a repetition, never a row.
+all. To keep them from failing all the time, workers wait for each other, and Headwater's own commits for
+them, by an advisory lock in PostgreSQL, which the server releases when a worker dies. Who is outside the lock
+(other DuckDBs) costs a repetition, never a row.
 
 Every commit carries a mark that names its task. A task whose mark is found is done, whatever became of the
 worker that did it.
@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,11 +25,10 @@ from psycopg import conninfo
 
 from headwater.errors import HeadwaterError
 from headwater.lake.connection import CONNECT_TIMEOUT_SECONDS, CONNECTION_LOST, Connection, Database
+from headwater.lake.writing.commit import turn_key
 from headwater.playbook import catalog_info
 from headwater.playbook.task import Task
 
-# Any number, the same in every process.
-_CLASS = 0x68770001
 _MARKED = "headwater_run"
 
 
@@ -70,11 +68,6 @@ class Mark:
         return json.dumps({_MARKED: self.task.run_id, "task": self.name, "affected": counts})
 
 
-def lock_key(schema: str) -> tuple[int, int]:
-    """The advisory lock of the lake in a schema of a database."""
-    return _CLASS, zlib.crc32(schema.encode()) - (1 << 31)
-
-
 def run_prefix(run_id: str) -> str:
     """How the marks of a run begin."""
     return json.dumps({_MARKED: run_id})[:-1]
@@ -107,7 +100,7 @@ class CommitLock:
 
     def __init__(self, db: Database):
         self._db = db
-        self._key = lock_key(db.schema)
+        self._key = turn_key(db.schema)
         self._kept: Connection | None = None
         self._run: str | None = None
         self._seen = -1
@@ -115,7 +108,7 @@ class CommitLock:
 
     @contextmanager
     def held(self, mark: Mark, deadline: Deadline, *, shared: bool = False) -> Iterator[None]:
-        """Hold the lock: alone for the extension's commits, shared for our own, which order themselves.
+        """Hold the lock: alone for the extension's commits, shared to see when our own may go on.
 
         The newest marks are read with it, see `found`.
         """

@@ -13,6 +13,7 @@ If the connection breaks during COMMIT, PostgreSQL is asked what became of the t
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -56,6 +57,8 @@ _TRY_AGAIN = (
     psycopg.errors.LockNotAvailable,
 )
 _LOCK_TIMEOUT = "SET LOCAL lock_timeout = '20s'"
+# Any number, the same in every process.
+_TURN = 0x68770001
 #: After so many moved snapshots, files that name the snapshot number are stored under the lock.
 _PATIENCE_FOR_NUMBERS = 3
 #: Nobody removes files younger than this that no snapshot names; an older transaction looks whether its own
@@ -64,6 +67,15 @@ SHORTEST_GRACE = timedelta(hours=1)
 _OLD = SHORTEST_GRACE / 2
 
 Join = Callable[[Cursor, SnapshotId], None]
+
+
+def turn_key(schema: str) -> tuple[int, int]:
+    """An advisory lock for transactions that DuckDB's extension commits on our behalf.
+
+    Those hold it alone from their first statement on, since any other commit makes them fail; commits of our
+    own share it, so they wait for such a transaction but not for each other.
+    """
+    return _TURN, zlib.crc32(schema.encode()) - (1 << 31)
 
 
 @dataclass(frozen=True)
@@ -222,6 +234,7 @@ class Commit:
         with connection.pipeline():
             connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             connection.execute(_LOCK_TIMEOUT)
+            connection.execute("SELECT pg_advisory_xact_lock_shared(%s, %s)", turn_key(db.schema))
             connection.execute(db.text("LOCK TABLE {ducklake_snapshot} IN SHARE ROW EXCLUSIVE MODE"))
             xid = connection.execute("SELECT pg_current_xact_id()::text")
             newest = connection.execute(
