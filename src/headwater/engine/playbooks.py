@@ -304,7 +304,7 @@ class _Runners:
         if where == "spark":
             from headwater.playbook.runners.spark import SparkRunner
 
-            return SparkRunner(self._services.spark, workers=self._workers, secrets=self._credentials.secret)
+            return SparkRunner(self._services.spark, self._credentials.secret)
         from headwater.playbook.runners.local import LocalRunner
 
         return LocalRunner(self._workers, self._credentials.secret)
