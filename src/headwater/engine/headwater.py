@@ -475,11 +475,14 @@ class Headwater:
     @cached_property
     def _connector(self) -> LakeSpark:
         # Late: starting Spark takes seconds, and much can be done without it.
+        from headwater.engine.procedures import procedures
         from headwater.spark.connector import LakeSpark
         from headwater.spark.session import open_session
 
         spark = open_session(self.settings.spark) if self._given_spark is None else self._given_spark
-        return LakeSpark(self.lake, spark)
+        connector = LakeSpark(self.lake, spark)
+        connector.procedures = procedures(self.maintenance)
+        return connector
 
     @property
     def embedded(self) -> bool:

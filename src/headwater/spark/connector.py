@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from headwater.spark.writing.rows import RowWriter
 from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
+    from headwater.spark.sql.calling import Procedure
     from headwater.spark.table import LakeTable
 
 
@@ -44,6 +45,8 @@ class LakeSpark:
         self.writer = RowWriter(self.stores)
         self.kept = KeptRelations()
         """Plans of tables that statements named."""
+        self.procedures: Mapping[str, Procedure] = {}
+        """What `CALL lake.system.…` can call, by name."""
 
     @cached_property
     def reader(self) -> FrameReader:

@@ -11,13 +11,18 @@ import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 
-from headwater.errors import InvalidInputError
+from headwater.errors import InvalidInputError, SnapshotError
 from headwater.lake.lake import At
+from headwater.lake.maintenance.choosing import Wishes
+from headwater.lake.maintenance.compacting import compact
+from headwater.lake.maintenance.model import TableCompaction
 from headwater.lake.model import Table
 from headwater.lake.writing.transaction import Transaction
 from headwater.spark.changes import changes
 from headwater.spark.explaining import explain_scan
 from headwater.spark.inspecting import detail, files, history
+from headwater.spark.literals import name_sql
+from headwater.spark.maintenance import SparkMover
 from headwater.spark.writing.assigning import Value, fitted, value_of
 from headwater.spark.writing.overwrite import overwrite_partitions, overwrite_where
 from headwater.spark.writing.row_level import delete_rows, update_rows
@@ -184,6 +189,47 @@ class LakeTable:
         from headwater.spark.merge import Merge
 
         return Merge(self, source, on, target_alias=target_alias, source_alias=source_alias)
+
+    # -- keeping it healthy -------------------------------------------------------------------------
+
+    def compact(
+        self, *, target_size: int | None = None, sort_by: Sequence[str] | None = None, dry_run: bool = False
+    ) -> TableCompaction:
+        """Merge its small files, and leave deleted rows behind; every snapshot reads the same."""
+        wishes = Wishes(target_size=target_size, sort_by=None if sort_by is None else tuple(sort_by))
+        mover = SparkMover(lambda: self.session.spark)
+        name = str(self.table.name)
+        return compact(self.session.lake, [name], wishes, mover=mover, dry_run=dry_run).tables[0]
+
+    def restore(
+        self, version: int | None = None, timestamp: datetime | str | None = None, **note: Any
+    ) -> WriteResult:
+        """Put the rows of an older snapshot in the place of today's, as one snapshot.
+
+        Columns stay as they are now: those that there were not get their defaults.
+        """
+        at = one_of(version, timestamp)
+        if at is None:
+            raise InvalidInputError("Say to which version or timestamp.", table=str(self.name))
+        then = self.session.lake.table(self.name, at)
+        if then.id != self.table.id:
+            raise SnapshotError(
+                f"At {at} {self.name} was another table.",
+                hint="Read it with df(version=…) and overwrite this one with what you need.",
+                table=str(self.name),
+            )
+        names = {column.id: column.name for column in then.columns}
+        shared = [(names[column.id], column.name) for column in self.table.columns if column.id in names]
+        frame = self.session.frame(self.name, at)
+        rows = frame.select(*(frame[name_sql(old)].alias(new) for old, new in shared))
+
+        def work(tx: Transaction) -> WriteResult:
+            deleted = self.session.live_rows(tx, self.name)
+            tx.truncate(self.name)
+            inserted = self.session.writer.write(tx, tx.state.table(self.name), rows)
+            return WriteResult(inserted=inserted, deleted=deleted)
+
+        return in_transaction(self.session, work, Note(**note), f"restore {self.name} to {at}")
 
     # -- helpers ------------------------------------------------------------------------------------
 

@@ -85,7 +85,16 @@ def frame_of(relations: Relations, plan: Any) -> DataFrame:
 @cache
 def handlers() -> Mapping[str, Handler]:
     """Who runs which statement, by the class of its plan."""
-    from headwater.spark.sql import altering, changing, creating, inserting, merging, showing, viewing
+    from headwater.spark.sql import (
+        altering,
+        calling,
+        changing,
+        creating,
+        inserting,
+        merging,
+        showing,
+        viewing,
+    )
 
     return {
         "InsertIntoStatement": inserting.insert,
@@ -125,6 +134,7 @@ def handlers() -> Mapping[str, Handler]:
         "DescribeQueryCommand": showing.describe_query,
         "ExplainCommand": showing.explain,
         "SetCatalogAndNamespace": showing.use,
+        "Call": calling.call,
     }
 
 
