@@ -216,8 +216,8 @@ def test_a_run_begins_at_start_or_at_the_first_step() -> None:
 def test_a_whole_document() -> None:
     text = (
         "apiVersion: headwater/v1\nkind: Playbook\nmetadata: {name: nightly}\nworkload: {n: 1}\n"
-        "runner: spark\nworkers: 3\nworkflow:\n- step: a\n  retry: {attempts: 5, backoff: linear, delay: 500ms}\n"
-        "  timeout: 2m\n- step: b\n  retry: 4\n"
+        "runner: spark\nworkers: 3\nworkflow:\n- step: a\n"
+        "  retry: {attempts: 5, backoff: linear, delay: 500ms}\n  timeout: 2m\n- step: b\n  retry: 4\n"
     )
     found = playbook(text)
     assert (found.name, found.workload, found.runner, found.workers) == ("nightly", {"n": 1}, "spark", 3)

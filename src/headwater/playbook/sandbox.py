@@ -137,7 +137,14 @@ def as_text(value: Any) -> str:
 
 def to_json(value: Any) -> str:
     """A value as JSON."""
-    return json.dumps(plain(value), ensure_ascii=False, default=as_text)
+    return json.dumps(plain(value), ensure_ascii=False, default=_spelled)
+
+
+def _spelled(value: Any) -> str:
+    """What JSON has no form for."""
+    if isinstance(value, datetime | date | time_of_day):
+        return value.isoformat()
+    return str(value)
 
 
 def plain(value: Any) -> Any:
@@ -306,6 +313,9 @@ class Sandbox(ImmutableSandboxedEnvironment):
                 f"`{word}` is not part of templates here: there are expressions, `if`, `for` and `set`.",
                 statement.lineno,
             )
+        for name_node in tree.find_all(nodes.Name):
+            if name_node.name == "self":  # Jinja's handle of the template itself
+                raise TemplateSyntaxError("`self` is not defined.", name_node.lineno)
         # `for` and `~` have no hook of their own, so they are sent through filters that count.
         for turn in tree.find_all(nodes.For):
             if turn.recursive:

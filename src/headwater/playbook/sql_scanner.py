@@ -59,29 +59,40 @@ class Scanner:
         self.opened = 0
         """Where, among all characters so far, the quote or comment that we are in begins."""
         self._length = 0
+        self._text: tuple[State, bool] | None = None
+        """The text in quotes that nothing but blanks and comments followed so far."""
+        self._gap = ""
+        """Those blanks, with `*` for a comment that does not end a line."""
         self._dialect = dialect
         self._word = ""
+        """The word that the last piece ended in the middle of."""
+        self._began = 0
+        """Where in this piece the words after a text in $$…$$ begin: its own dollars belong to none."""
         self._depth = 0
         self._tag = ""
 
+    @property
+    def after_text(self) -> bool:
+        """Whether a text in '…' would be taken as the continuation of another one."""
+        return self.state == "sql" and self._text is not None
+
     def feed(self, text: str) -> None:
         """Go on over a piece of text. A token must not be cut between two pieces."""
-        position = 0
+        position = self._began = 0
         self.dangling = False
         while position < len(text):
             position = self._further(text, position)
         self._length += len(text)
         if text:
             self.last = text[-1]
-            trailing = _TRAILING_WORD.search(text)
-            word = trailing[0] if trailing else ""
-            self._word = (self._word if len(word) == len(text) else "") + word
+            self._word = self._word_before(text, len(text))
 
     def _further(self, text: str, at: int) -> int:
         """The position of the next character whose meaning is open."""
         if self.state == "sql":
             return self._outside(text, at)
         if self.state == "line comment":
+            self._gap += "\n"
             return self._until(text, at, _SPARK_LINE_END if self._dialect == "spark" else _LINE_END)
         if self.state == "comment":
             edge = _COMMENT_EDGE.search(text, at)
@@ -90,9 +101,13 @@ class Scanner:
             self._depth += 1 if edge[0] == "/*" else -1
             if self._depth == 0:
                 self.state = "sql"
+                self._gap += "*"
             return edge.end()
         if self.state == "dollar":
-            return self._until(text, at, re.compile(re.escape(self._tag)))
+            position = self._until(text, at, re.compile(re.escape(self._tag)))
+            if self.state == "sql":
+                self._began, self._word = position, ""
+            return position
         return self._quoted(text, at)
 
     def _until(self, text: str, at: int, end: re.Pattern[str]) -> int:
@@ -115,11 +130,17 @@ class Scanner:
             return len(text)
         if text.startswith(self.quote * 2, at) and not (self._dialect == "spark" and self.quote != "`"):
             return at + 2
+        self._text = None if self.state == "name" else (self.state, self.sealed)
+        self._gap = ""
         self.state = "sql"
         return at + 1
 
     def _outside(self, text: str, at: int) -> int:
         found = _OPENING.search(text, at)
+        between = text[at : len(text) if found is None else found.start()]
+        if between.strip():
+            self._text = None
+        self._gap += between
         if found is None:
             return len(text)
         at, mark = found.start(), found[0]
@@ -135,11 +156,12 @@ class Scanner:
         return found.end()
 
     def _word_before(self, text: str, at: int) -> str:
-        trailing = _TRAILING_WORD.search(text, 0, at)
+        trailing = _TRAILING_WORD.search(text, self._began, at)
         word = trailing[0] if trailing else ""
         return self._word + word if len(word) == at else word
 
     def _dollar(self, text: str, at: int) -> int:
+        self._text = None
         tag = _TAG.match(text, at)
         if self._dialect == "spark" or tag is None:
             return at + 1
@@ -153,6 +175,7 @@ class Scanner:
 
     def _open(self, word: str, before: str, quote: str) -> None:
         self.quote = quote
+        continued, self._text = self._text, None
         self.lost = self.lost or word[:1].isdigit()  # `1e'…'`: 1 and e'…', or 1e and '…'
         prefix = word.lower()
         if self._dialect == "spark":
@@ -162,6 +185,10 @@ class Scanner:
         self.sealed = before.lower() == "u&"
         if quote == '"':
             self.state = "name"
+        elif continued is not None and not prefix:
+            # On a new line, '…' goes on with the text before it, and with what a backslash means there.
+            self.lost = self.lost or "*" in self._gap or not re.search(r"[\r\n]", self._gap)
+            self.state, self.sealed = continued
         else:
             self.state = "escaped text" if prefix == "e" else "text"
 

@@ -116,7 +116,11 @@ class _Sql:
                 raise self._error("there is a `$` in or before a value inside $$…$$.", "Use '…' instead.")
             return text
         if scanner.state == "escaped text":
-            return re.sub(r"([\\'\"])", r"\\\1", text)
+            if self._dialect == "spark":
+                return re.sub(r"([\\'\"])", r"\\\1", text)
+            # A quote is doubled, not escaped: before it parses, DuckDB replaces blanks of other scripts
+            # outside of texts, and takes an escaped quote for the end of one.
+            text = text.replace("\\", "\\\\")
         return text.replace(scanner.quote, scanner.quote * 2)
 
     def _literal(self, value: Any) -> None:
@@ -124,6 +128,10 @@ class _Sql:
             written = self._spelled(value)
         except ValueError as problem:
             raise self._error(str(problem)) from None
+        if self._scanner.after_text and written.startswith("'"):
+            raise self._error(
+                "a value right after a text in quotes would become part of it.", "Put `||` between."
+            )
         beside = self._scanner.last if self._written is None else self._written[-1]
         if in_word(beside) and not written.isdigit():
             raise self._error(_BESIDE_A_WORD, _WORD_HINT)
