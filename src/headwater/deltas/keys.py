@@ -20,9 +20,8 @@ from uuid import UUID
 import pyarrow as pa
 
 from headwater.errors import DeltaError, InvalidInputError
-from headwater.lake.format.align import align_input
 from headwater.lake.format.texts import FLOATS, INTEGERS, from_text, plain_array, plain_values, to_text
-from headwater.lake.format.types import arrow_schema, arrow_type, decimal_parts, type_text
+from headwater.lake.format.types import arrow_type, decimal_parts, type_text
 from headwater.lake.model import Column
 
 #: More tombstones than this are not taken at once: each is a row of the audit record.
@@ -259,8 +258,15 @@ def _from_arrow(dataset: str, given: pa.Table, columns: Sequence[Column]) -> pa.
     if names != {column.name.lower() for column in columns}:
         listed = ", ".join(given.schema.names) or "nothing"
         raise _misfit(dataset, [column.name for column in columns], f"{listed} is given")
-    rows = align_input(given, columns)
-    return pa.Table.from_arrays(rows.columns, schema=arrow_schema(columns, field_ids=False)).combine_chunks()
+    arrays = []
+    for column in columns:
+        values = next(given.column(n) for n in given.schema.names if n.lower() == column.name.lower())
+        if not values.type.equals(arrow_type(column)):
+            # One rule for what a value of another type may mean, whatever it comes in.
+            plain = [_plain(dataset, value, column) for value in values.to_pylist()]
+            values = _array(dataset, plain, column)
+        arrays.append(values)
+    return pa.Table.from_arrays(arrays, names=[column.name for column in columns]).combine_chunks()
 
 
 def _distinct(keys: Keys) -> Keys:
@@ -276,8 +282,3 @@ def _text(value: Any, column: Column) -> str | None:
     if value is None:
         return None
     return to_text(value + 0.0 if column.type in FLOATS else value, column.type)
-
-
-def key_names(columns: Sequence[Column]) -> list[str]:
-    """The names of key columns."""
-    return [column.name for column in columns]
