@@ -114,7 +114,7 @@ class Maintenance:
         wishes = Wishes(
             merge=merge,
             rewrite=rewrite,
-            target_size=None if target_size is None else _size(target_size),
+            target_size=None if target_size is None else file_size(target_size),
             delete_ratio=delete_ratio,
             sort_by=None if sort_by is None else tuple(sort_by),
             min_files=min_files,
@@ -206,7 +206,8 @@ class Maintenance:
         return SparkMover(lambda: self._connector().spark)
 
 
-def _size(value: int | str) -> int:
+def file_size(value: int | str) -> int:
+    """Bytes, from a number or a text such as `128MB`."""
     try:
         return int(parse_size(value))
     except ValueError as error:

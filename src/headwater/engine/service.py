@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING
 
-from headwater.engine.service_ports import Capturing, Publishing, Refreshing, Relaying
+from headwater.engine.service_ports import Capturing, Maintaining, Publishing, Refreshing, Relaying
 from headwater.errors import NotFoundError
 from headwater.lake.connection import Database
 from headwater.scheduler.backoff import Backoff
@@ -14,6 +14,7 @@ from headwater.scheduler.health import HealthServer
 from headwater.scheduler.leases import PATIENCE, Leases
 from headwater.scheduler.logs import log_report
 from headwater.scheduler.loop import Loop, LoopOptions
+from headwater.scheduler.maintenance_part import MaintenancePart
 from headwater.scheduler.metrics import Metrics
 from headwater.scheduler.parts import OutboxPart, SinkPart, SourcePart
 from headwater.scheduler.state import RunSummary, ServiceState
@@ -70,6 +71,16 @@ class Service:
             SinkPart(Publishing(hw)),
             OutboxPart(Relaying(hw.outbox_relays), changes, leases.holds),
         ]
+        self._maintaining = Maintaining(hw, self._refreshing)
+        if (kept := hw.settings.maintenance).enabled:
+            parts.append(
+                MaintenancePart(
+                    self._maintaining.policy,
+                    every_seconds=kept.every_seconds,
+                    quiet_hours=kept.quiet_hours,
+                    zone=time_zone(given.timezone),
+                )
+            )
         self.parts = [part for part in parts if part.kind in kinds]
         _check_names(wanted, self.parts)
         observers = [self._metrics.observe, log_report, *([observer] if observer is not None else ())]
@@ -86,7 +97,7 @@ class Service:
                 {"source": 8, "streams": given.workers, "sink": 4, "outbox": 4},
             ),
             observers=observers,
-            give_up=self._refreshing.cancel,
+            give_up=self._give_up,
         )
         self.id = leases.id
         """What the process is called in `headwater.service`."""
@@ -109,6 +120,10 @@ class Service:
     def state(self) -> ServiceState:
         """How the service is, told about once a second."""
         return self._loop.state
+
+    def _give_up(self) -> None:
+        self._maintaining.cancel()
+        self._refreshing.cancel()
 
     def _current_state(self) -> ServiceState:
         return self._loop.state

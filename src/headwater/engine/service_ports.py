@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from headwater.engine.maintenance import Maintenance
+from headwater.engine.maintenance_policy import MaintenancePolicy, check_settings
 from headwater.engine.streams import StreamTables
 from headwater.errors import HeadwaterError
 from headwater.refresh.model import RefreshResult
@@ -232,4 +234,34 @@ class Relaying:
         return [Report("outbox", name, action, done.error is None, done.seconds, fields, done.error)]
 
 
-__all__ = ["Capturing", "Publishing", "Refreshing", "Relaying"]
+class Maintaining:
+    """Maintenance by itself; what Spark does for it is done in a session of its own."""
+
+    def __init__(self, hw: Headwater, refreshing: Refreshing):
+        self._hw = hw
+        self._refreshing = refreshing
+
+    @cached_property
+    def policy(self) -> MaintenancePolicy:
+        """What does a pass."""
+        check_settings(self._hw.settings.maintenance)
+        return MaintenancePolicy(self._hw.lake, lambda: self._maintenance, self._hw.settings.maintenance)
+
+    def cancel(self) -> None:
+        """End the pass under way, if there is one."""
+        if "policy" in self.__dict__:
+            self.policy.cancel()
+
+    @cached_property
+    def _maintenance(self) -> Maintenance:
+        hw = self._hw
+        return Maintenance(hw.lake, lambda: self._connector, hw.stream_tables.store, lambda: hw.outbox_relays)
+
+    @cached_property
+    def _connector(self) -> LakeSpark:
+        from headwater.spark.connector import LakeSpark
+
+        return LakeSpark(self._hw.lake, self._refreshing.start().newSession())
+
+
+__all__ = ["Capturing", "Maintaining", "Publishing", "Refreshing", "Relaying"]

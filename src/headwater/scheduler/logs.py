@@ -13,7 +13,13 @@ from headwater.scheduler.work import Report
 
 log = logging.getLogger("headwater.service")
 
-_VERBS = {"streams": "refresh", "source": "capture", "sink": "delivery", "outbox": "relay"}
+_VERBS = {
+    "streams": "refresh",
+    "source": "capture",
+    "sink": "delivery",
+    "outbox": "relay",
+    "maintenance": "maintenance",
+}
 
 
 def log_report(report: Report) -> None:

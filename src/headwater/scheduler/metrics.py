@@ -56,6 +56,15 @@ class Metrics:
         self._relays = Counter(
             "headwater_outbox_relays", "Relays by outcome.", ["outbox", "outcome"], registry=of
         )
+        self._passes = Counter(
+            "headwater_maintenance", "Steps of maintenance by outcome.", ["step", "outcome"], registry=of
+        )
+        self._maintained = Counter(
+            "headwater_maintenance_files",
+            "Files that maintenance replaced or removed.",
+            ["step"],
+            registry=of,
+        )
         self._registry.register(_StateMetrics(state))
 
     def observe(self, report: Report) -> None:
@@ -74,6 +83,9 @@ class Metrics:
                 self._capture_lag.labels(name).set(float(report.fields["lag_seconds"]))
         elif report.kind == "sink":
             self._deliveries.labels(name, outcome).inc()
+        elif report.kind == "maintenance":
+            self._passes.labels(name, outcome).inc()
+            self._maintained.labels(name).inc(int(report.fields.get("files") or 0))
         else:
             self._relays.labels(name, outcome).inc()
             self._relayed.labels(name).inc(int(report.fields.get("events") or 0))

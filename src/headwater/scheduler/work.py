@@ -14,9 +14,9 @@ from typing import Any, Literal, Protocol
 from headwater.refresh.model import RefreshResult
 from headwater.scheduler.changes import SnapshotChange
 
-Kind = Literal["source", "streams", "sink", "outbox"]
+Kind = Literal["source", "streams", "sink", "outbox", "maintenance"]
 #: The order in which a change passes through.
-KINDS: tuple[Kind, ...] = ("source", "streams", "sink", "outbox")
+KINDS: tuple[Kind, ...] = ("source", "streams", "sink", "outbox", "maintenance")
 
 
 @dataclass(frozen=True)

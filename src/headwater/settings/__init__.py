@@ -7,13 +7,21 @@ from headwater.settings.loader import (
     find_file,
     load_settings,
 )
-from headwater.settings.model import DEFAULT_FOLDER, LakeSettings, ServiceSettings, Settings, SparkSettings
+from headwater.settings.model import (
+    DEFAULT_FOLDER,
+    LakeSettings,
+    MaintenanceSettings,
+    ServiceSettings,
+    Settings,
+    SparkSettings,
+)
 
 __all__ = [
     "CONFIG_FILE",
     "CONFIG_VARIABLE",
     "DEFAULT_FOLDER",
     "LakeSettings",
+    "MaintenanceSettings",
     "ServiceSettings",
     "Settings",
     "SparkSettings",

@@ -60,7 +60,13 @@ def _checked(file: SettingsFile, path: Path | None) -> Settings:
             hint=f"Set one setting per variable, such as {ENV_PREFIX}LAKE{ENV_DELIMITER}CATALOG.",
         ) from None
     return Settings(
-        root.lake.plain(), root.storage.plain(), root.spark.plain(), root.service.plain(), path, places
+        root.lake.plain(),
+        root.storage.plain(),
+        root.spark.plain(),
+        root.service.plain(),
+        root.maintenance.plain(),
+        path,
+        places,
     )
 
 

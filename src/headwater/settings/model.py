@@ -53,6 +53,33 @@ class ServiceSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MaintenanceSettings:
+    """What `headwater run` does to keep the lake healthy."""
+
+    enabled: bool = False
+    #: Seconds from the beginning of one pass to the next.
+    every_seconds: float = 600.0
+    #: Compact a table with so many small files, if they are such a part of its files.
+    small_file_count: int = 20
+    small_file_share: float = 0.5
+    #: … or with such a part of its rows deleted, or so many rows in the catalog.
+    delete_ratio: float = 0.3
+    inlined_rows: int = 10_000
+    target_size: str | None = None
+    #: Expire snapshots of that age (`30d`), but never the newest so many.
+    expire_after: str | None = None
+    keep_last: int | None = None
+    #: Remove files that left the catalog, and files that no catalog knows, after that time.
+    cleanup_after: str | None = "1d"
+    orphans_after: str | None = None
+    #: Only then: `22:00-06:00`, in the service's time zone.
+    quiet_hours: str | None = None
+    #: How much one pass may do.
+    max_seconds: float = 300.0
+    max_bytes: str = "10GB"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of a project."""
 
@@ -61,6 +88,7 @@ class Settings:
     """What is said about object stores, by the names of `StorageOptions`; holds secrets."""
     spark: SparkSettings = field(default_factory=SparkSettings)
     service: ServiceSettings = field(default_factory=ServiceSettings)
+    maintenance: MaintenanceSettings = field(default_factory=MaintenanceSettings)
     file: Path | None = None
     """The file that was read, if there is one."""
     places: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)

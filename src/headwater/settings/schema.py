@@ -12,7 +12,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from headwater.settings.model import DEFAULT_FOLDER, LakeSettings, ServiceSettings, SparkSettings
+from headwater.settings.model import (
+    DEFAULT_FOLDER,
+    LakeSettings,
+    MaintenanceSettings,
+    ServiceSettings,
+    SparkSettings,
+)
 
 ENV_PREFIX = "HEADWATER_"
 ENV_DELIMITER = "__"
@@ -123,6 +129,29 @@ class ServiceSection(_Section):
         return ServiceSettings(**self.model_dump())
 
 
+class MaintenanceSection(_Section):
+    """`maintenance:` what `headwater run` does to keep the lake healthy."""
+
+    enabled: bool = False
+    every_seconds: float = Field(default=600.0, ge=1.0)
+    small_file_count: int = Field(default=20, ge=2)
+    small_file_share: float = Field(default=0.5, ge=0.0, le=1.0)
+    delete_ratio: float = Field(default=0.3, ge=0.0, le=1.0)
+    inlined_rows: int = Field(default=10_000, ge=1)
+    target_size: str | None = Field(default=None, min_length=1)
+    expire_after: str | None = Field(default=None, min_length=1)
+    keep_last: int | None = Field(default=None, ge=1)
+    cleanup_after: str | None = Field(default="1d", min_length=1)
+    orphans_after: str | None = Field(default=None, min_length=1)
+    quiet_hours: str | None = Field(default=None, min_length=1)
+    max_seconds: float = Field(default=300.0, gt=0.0)
+    max_bytes: str = Field(default="10GB", min_length=1)
+
+    def plain(self) -> MaintenanceSettings:
+        """The section as plain data."""
+        return MaintenanceSettings(**self.model_dump())
+
+
 class Root(BaseSettings):
     """The whole file. The environment (`HEADWATER_LAKE__CATALOG`) wins over it."""
 
@@ -139,6 +168,7 @@ class Root(BaseSettings):
     storage: StorageSection = StorageSection()
     spark: SparkSection = SparkSection()
     service: ServiceSection = ServiceSection()
+    maintenance: MaintenanceSection = MaintenanceSection()
 
     @classmethod
     def settings_customise_sources(
@@ -158,6 +188,7 @@ SECTIONS: dict[str, type[_Section]] = {
     "storage": StorageSection,
     "spark": SparkSection,
     "service": ServiceSection,
+    "maintenance": MaintenanceSection,
 }
 
 

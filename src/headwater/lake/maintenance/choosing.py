@@ -29,7 +29,7 @@ from headwater.lake.reading.scan import FileScan, ScanPlan, plan_scan
 from headwater.typedefs import ColumnId, FileId, SnapshotId
 
 #: Files of less than this part of the target size are small.
-_SMALL = 0.5
+SMALL = 0.5
 #: A file of more of its rows deleted is worth writing again.
 DELETE_RATIO = 0.3
 
@@ -222,7 +222,7 @@ def choose_moves(files: TableFiles, wishes: Wishes, target_size: int) -> list[Mo
         live_bytes = _live_bytes(scan, deleted)
         partition = (scan.file.partition_id, scan.partition_values)
         if not deleted or files.is_settled(scan):
-            small = wishes.merge and live_bytes < _SMALL * target_size
+            small = wishes.merge and live_bytes < SMALL * target_size
             if small or (many and wishes.rewrite) or wishes.sort_by is not None:
                 merges.add((files.layout(scan.file.begin_snapshot).since, *partition), scan, live_bytes)
         elif many and wishes.rewrite:

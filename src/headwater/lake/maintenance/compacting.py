@@ -59,7 +59,7 @@ def compact(
     complete = True
     for name in sorted(names) if tables is None else names:
         passed = time.monotonic() - began
-        if left.seconds is not None and passed >= left.seconds:
+        if left.reached(passed):
             complete = False
             break
         allowed = replace(left, seconds=None if left.seconds is None else left.seconds - passed)
@@ -129,7 +129,7 @@ class _TableWork:
         self, table: Table, stager: Stager, moves: Sequence[Move], result: TableCompaction
     ) -> TableCompaction:
         for wave in self.mover.waves(moves):
-            if self.limits.seconds is not None and time.monotonic() - self.began >= self.limits.seconds:
+            if self.limits.reached(time.monotonic() - self.began):
                 self.complete = False
                 break
             result = self._commit(table, stager, result, self.mover.carry_out(wave, stager))

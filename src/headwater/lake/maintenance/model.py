@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -137,6 +138,13 @@ class Limits:
 
     seconds: float | None = None
     bytes: int | None = None
+    stopped: Callable[[], bool] | None = None
+    """Asked between steps whether to leave the rest."""
+
+    def reached(self, seconds: float) -> bool:
+        """Whether, after so many seconds, the rest is for the next time."""
+        late = self.seconds is not None and seconds >= self.seconds
+        return late or (self.stopped is not None and self.stopped())
 
 
 def moment(age: Age | None, now: datetime) -> datetime | None:
