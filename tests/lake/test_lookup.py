@@ -19,7 +19,7 @@ def found(
     assert column is not None
     kind = lake.read("t", at).schema.field(column.name).type
     wanted = Wanted(column, pa.array(values, kind), nulls)
-    got = find_rows(plan, lake.store, lake.db, wanted, ["id", "word"], 10_000)
+    got = find_rows(plan, lake.store, lake.db, [wanted], ["id", "word"], 10_000)
     assert got is not None
     rows = got[1]
     assert set(rows.schema.names) == {"id", "word", "file_row_number", "rowid", PLACE}
@@ -73,7 +73,25 @@ def test_too_many_rows_are_not_taken(lake: Lake) -> None:
     column = plan.table.column("id")
     assert column is not None
     wanted = Wanted(column, pa.array([1], pa.int64()))
-    assert find_rows(plan, lake.store, lake.db, wanted, ["word"], 499) is None
-    everything = find_rows(plan, lake.store, lake.db, None, ["word"], 500)
+    assert find_rows(plan, lake.store, lake.db, [wanted], ["word"], 499) is None
+    everything = find_rows(plan, lake.store, lake.db, (), ["word"], 500)
     assert everything is not None
     assert everything[1].num_rows == 500
+
+
+def test_a_column_that_leaves_many_rows_is_followed_by_the_next(lake: Lake) -> None:
+    """Stored rows and inlined ones, of which the first column alone tells next to nothing."""
+    with lake.transaction() as tx:
+        tx.create_table("t", {"id": "int64", "k": "int32"})
+        tx.append("t", pa.table({"id": pa.array(range(1000)), "k": pa.array([n % 2 for n in range(1000)])}))
+    with lake.transaction() as tx:
+        tx.append("t", [{"id": 5, "k": 1}, {"id": 2000, "k": 0}])
+    plan = lake.scan("t")
+    asked = [
+        Wanted(column, pa.array(values, kind))
+        for name, values, kind in (("k", [0, 1], pa.int32()), ("id", [5, 999], pa.int64()))
+        if (column := plan.table.column(name)) is not None
+    ]
+    got = find_rows(plan, lake.store, lake.db, asked, ["id"], 10)
+    assert got is not None
+    assert sorted(got[1].column("id").to_pylist()) == [5, 5, 999]

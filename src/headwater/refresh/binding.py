@@ -32,6 +32,8 @@ class Statement:
     hints: bool = False
     #: The statement as Spark's parser reads it, with and without hints.
     _parsed: dict[bool, Any] = field(default_factory=dict, compare=False)
+    #: What was kept of how Spark computes it; see `programs`.
+    programs: dict[Any, Any] = field(default_factory=dict, compare=False)
 
     @cached_property
     def links(self) -> Mapping[str, tuple[Link, ...]]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater.algebra.changes import DOUBTFUL
@@ -22,42 +21,12 @@ from headwater.refresh.inputs import Inputs, WaveState
 from headwater.refresh.local_rows import Found
 from headwater.refresh.model import Frontier, StageReport
 from headwater.refresh.narrowing import Narrowing
-from headwater.refresh.storing import Storing, Unfit
-from headwater.spark.connector import LakeSpark
+from headwater.refresh.programs import first_rows
+from headwater.refresh.storing import Stored, Storing, Unfit
 from headwater.spark.literals import name_sql
 
 #: Deltas of up to this many rows are sent to every worker rather than shuffled.
 SMALL = 200_000
-#: What makes small queries quick: no plan is changed while it runs, no more tasks than there are workers.
-_QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": None}
-#: Where all rows are here: one task, in which nothing is exchanged, and no code that is compiled first.
-_ALONE = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.leafNodeDefaultParallelism": "1",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-
-
-@contextmanager
-def quick(session: LakeSpark, *, alone: bool = False) -> Iterator[None]:
-    """Run Spark's queries as suits a few rows; `alone`, if there are no others than those."""
-    conf = session.spark.conf
-    workers = str(max(1, session.spark.sparkContext.defaultParallelism))
-    wanted = _ALONE if alone else _QUICK
-    before = {name: conf.get(name, None) for name in wanted}
-    try:
-        for name, value in wanted.items():
-            conf.set(name, value or workers)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                conf.unset(name)
-            else:
-                conf.set(name, old)
 
 
 @dataclass(frozen=True)
@@ -157,16 +126,15 @@ class Computation:
         local = self._narrowed(prepared.statement, {}) if small else {}
         if _nothing_follows(prepared.statement, local):
             return StageReport(stage.source, stage.strategy, time.monotonic() - began)
-        alone = len(local) == len(prepared.statement.leaves)
-        with quick(self.wave.session, alone=alone) if small else nullcontext():
-            frame = self._over(prepared.statement, local)
-            stored = storing.store(
-                prepared.shape,
-                frame,
-                small=small,
-                full=full,
-                settle=lambda keys: self._settled(situation, keys),
-            )
+        stored: Stored | Unfit
+        if small:
+            rows = self._first_rows(prepared.statement, local)
+            if rows is None:
+                return self._stage(stage, full=full, few=False)
+            stored = storing.few(prepared.shape, rows, lambda keys: self._settled(situation, keys))
+        else:
+            frame = prepared.statement.over(self.wave.session, self.inputs.frame)
+            stored = storing.store(prepared.shape, frame, full=full)
         if stored is Unfit.SHORT:  # look for the first rows everywhere
             return self._stage(stage, full=True)
         if isinstance(stored, Unfit):
@@ -177,24 +145,21 @@ class Computation:
         how = "difference" if full else stage.strategy
         return StageReport(stage.source, how, time.monotonic() - began, stored.inserted, stored.deleted)
 
-    def _settled(self, situation: Situation, keys: Found) -> DataFrame:
-        """The changes of groups whose smallest or largest value may have gone."""
+    def _settled(self, situation: Situation, keys: Found) -> pa.Table | None:
+        """The changes of groups whose smallest or largest value may have gone; None if they are too many."""
         prepared = self.compiled.prepared(replace(situation, doubtful=True), self._moments)
         if prepared is None:
             raise ValueError("groups are always computed again somehow")
         leaves = prepared.statement.leaves
         given = {leaf: keys for leaf, scan in leaves.items() if scan.source == DOUBTFUL}
-        return self._over(prepared.statement, self._narrowed(prepared.statement, given))
+        return self._first_rows(prepared.statement, self._narrowed(prepared.statement, given))
 
     def _narrowed(self, statement: Statement, given: Mapping[str, Found]) -> dict[str, Found]:
         """What of the statement's inputs is few rows, given those that are."""
-        return Narrowing(self.inputs, self.compiled.whole_tables).run(statement, given)
+        return Narrowing(self.inputs, self.compiled.whole_tables, statement).run(given)
 
-    def _over(self, statement: Statement, local: Mapping[str, Found]) -> DataFrame:
-        session = self.wave.session
-        return statement.over(
-            session, self.inputs.frame, {leaf: found.data(session) for leaf, found in local.items()}
-        )
+    def _first_rows(self, statement: Statement, local: Mapping[str, Found]) -> pa.Table | None:
+        return first_rows(self.wave.session, statement, self.inputs.frame, local)
 
     def _outcome(self, reports: list[StageReport], strategy: str, rows_in: int) -> Outcome:
         last = reports[-1] if reports and reports[-1].source == "@" else None

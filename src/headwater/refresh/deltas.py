@@ -21,6 +21,7 @@ from headwater.algebra.relations import ROW_ID, WEIGHT
 from headwater.lake.model import Column, Table
 from headwater.lake.reading.change_plan import ChangePlan
 from headwater.lake.reading.change_reader import read_changes
+from headwater.refresh.local_rows import Found
 from headwater.spark.changes import changes
 from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
@@ -40,6 +41,14 @@ class Delta:
     only_came: bool = False
     #: How many rows there are at most, if they are with Spark.
     at_most: int = 0
+    _found: Found | None = None
+
+    @property
+    def found(self) -> Found | None:
+        """The rows, if they are here."""
+        if self._found is None and self.rows is not None:
+            self._found = Found(self.rows, self.schema)
+        return self._found
 
     @property
     def empty(self) -> bool:
@@ -58,8 +67,8 @@ class Delta:
 
     def data(self, session: LakeSpark) -> DataFrame:
         """The rows as a DataFrame."""
-        if self.frame is None and self.rows is not None:
-            self.frame = session.jvm.local(session.spark, self.rows, self.schema)
+        if self.found is not None:
+            return self.found.data(session)
         if self.frame is None:
             raise ValueError("a delta has rows here or in Spark")
         return self.frame

@@ -21,6 +21,13 @@ class Found:
     rows: pa.Table
     schema: st.StructType
     _frame: DataFrame | None = None
+    _held: Any = None
+
+    def held(self, session: LakeSpark) -> Any:
+        """The rows as the places of a program take them."""
+        if self._held is None:
+            self._held = session.jvm.held(self.rows, self.schema)
+        return self._held
 
     def data(self, session: LakeSpark) -> DataFrame:
         """The rows as a DataFrame."""

@@ -7,7 +7,7 @@ given are small tables, all of them here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,45 +44,86 @@ _USUAL = 16
 _ZERO = pa.scalar(0, pa.int32())
 
 
+#: A table as a statement reads it: which one, and before or after the changes.
+_Read = tuple[str, str]
+
+
 @dataclass(frozen=True)
+class _Choice:
+    """Which rows of a scan are looked up: those whose column has one of these values."""
+
+    column: str
+    values: Any
+    nulls: bool
+
+
 class Narrowing:
     """Cuts down what a statement reads."""
 
-    inputs: Inputs
-    whole_tables: WholeTables
+    def __init__(self, inputs: Inputs, whole_tables: WholeTables, statement: Statement):
+        self.inputs = inputs
+        self.whole_tables = whole_tables
+        self.statement = statement
+        #: The columns that any of the scans of a table needs: what is looked up for one may do for others.
+        self._names: dict[_Read, frozenset[str]] = {}
+        for scan in statement.leaves.values():
+            read = scan.source, scan.version
+            self._names[read] = self._names.get(read, frozenset()) | _names(scan)
 
-    def run(self, statement: Statement, given: Mapping[str, Found]) -> dict[str, Found]:
+    def run(self, given: Mapping[str, Found]) -> dict[str, Found]:
         """Rows for as many scans of a statement as can be told by few values; `given` are known already."""
         known = dict(given)
-        for leaf, scan in statement.leaves.items():
+        leaves = self.statement.leaves
+        for leaf, scan in leaves.items():
             delta = self.inputs.deltas.get(scan.source)
-            if scan.version == "delta" and delta is not None and delta.rows is not None:
-                known[leaf] = Found(delta.rows, delta.schema, delta.frame)
+            if scan.version == "delta" and delta is not None and delta.found is not None:
+                known[leaf] = delta.found
         waiting = {
-            leaf: statement.links.get(leaf, ())
-            for leaf, scan in statement.leaves.items()
+            leaf: self.statement.links.get(leaf, ())
+            for leaf, scan in leaves.items()
             if leaf not in known and scan.version != "delta"
         }
         while True:
-            ready = {leaf: self._best(links, known) for leaf, links in waiting.items()}
-            chosen = {leaf: choice for leaf, choice in ready.items() if choice is not None}
-            for leaf, (link, values, nulls) in chosen.items():
-                del waiting[leaf]
-                found = self._look_up(statement.leaves[leaf], link.column, values, nulls)
-                if found is not None:
-                    known[leaf] = found
+            chosen = {
+                leaf: choice for leaf, links in waiting.items() if (choice := self._choices(links, known))
+            }
             if not chosen:
                 break
-        for leaf in statement.leaves:
+            for together in self._together(chosen):
+                choices = _common([chosen[leaf] for leaf in together])
+                found = self._look_up(leaves[together[0]], choices)
+                for leaf in together:
+                    del waiting[leaf]
+                    # What is too much for all of them may still not be for one.
+                    own = found or (self._look_up(leaves[leaf], chosen[leaf]) if len(together) > 1 else None)
+                    if own is not None:
+                        known[leaf] = own
+        whole: dict[_Read, Found | None] = {}
+        for leaf, scan in leaves.items():
             if leaf not in known:
-                found = self._whole(statement.leaves[leaf])
+                read = scan.source, scan.version
+                if read not in whole:
+                    whole[read] = self._whole(scan)
+                found = whole[read]
                 if found is not None:
                     known[leaf] = found
         return known
 
-    def _best(self, links: Sequence[Link], known: Mapping[str, Found]) -> tuple[Link, Any, bool] | None:
-        """The link with the fewest values of those whose values are known."""
-        best: tuple[Link, Any, bool] | None = None
+    def _together(self, chosen: Mapping[str, Sequence[_Choice]]) -> Iterable[list[str]]:
+        """Scans of one table by one column: their rows are looked up once, for all their values.
+
+        (A scan that is given more rows than it needs is none the worse: its own conditions still hold.)
+        """
+        groups: dict[tuple[Any, ...], list[str]] = {}
+        for leaf, choices in chosen.items():
+            scan = self.statement.leaves[leaf]
+            place = (scan.source, scan.version, choices[0].column, choices[0].values.type)
+            groups.setdefault(place, []).append(leaf)
+        return groups.values()
+
+    def _choices(self, links: Sequence[Link], known: Mapping[str, Found]) -> list[_Choice]:
+        """What the links say whose values are known, those with the fewest values first."""
+        found: dict[str, _Choice] = {}
         for link in links:
             if not all(leaf in known for leaf, _ in link.places):
                 continue
@@ -93,24 +134,26 @@ class Narrowing:
             values: Any = pc.unique(pa.chunked_array(pieces, columns[0].type))
             nulls = link.nulls and values.null_count > 0
             values = values.drop_null()
-            if len(values) <= _MOST_VALUES and (best is None or len(values) < len(best[1])):
-                best = (link, values, nulls)
-        return best
+            other = found.get(link.column)
+            if len(values) <= _MOST_VALUES and (other is None or len(values) < len(other.values)):
+                found[link.column] = _Choice(link.column, values, nulls)
+        return sorted(found.values(), key=lambda choice: len(choice.values))
 
     # -- tables -------------------------------------------------------------------------------------
 
-    def _look_up(self, scan: Scan, name: str, values: Any, nulls: bool) -> Found | None:
+    def _look_up(self, scan: Scan, choices: Sequence[_Choice]) -> Found | None:
+        name, values, nulls = choices[0].column, choices[0].values, choices[0].nulls
         table = self._table(scan)
-        column = None if table is None else table.column(name)
-        if table is None or column is None or column.name != name:
+        if table is None:
             return None
-        alike = _alike(values, column)
-        if alike is None:
+        sought = [_wanted(table, choice) for choice in choices]
+        if sought[0] is None:
             return None
+        column, alike = sought[0].column, sought[0].values
         moved = self._moved(scan, table)
         if moved is None:
             return None
-        names = _names(scan)
+        names = self._names[scan.source, scan.version]
         stored = scan.source in self.inputs.tables
         extra = self.inputs.wave.keys.get(table.id, ()) if moved.num_rows else ()
         wanted = [c for c in table.columns if c.name in names or c.name in extra]
@@ -121,12 +164,20 @@ class Narrowing:
             )
         else:
             plan = self._plan(scan, table, alike, column, nulls)
-            if _bytes(plan, column) > _MOST_BYTES or not _same_columns(plan.table, [column, *wanted]):
+            looked = [each for each in sought if each is not None]
+            read = [each.column for each in looked]
+            if _bytes(plan, column) > _MOST_BYTES or not _same_columns(plan.table, [*read, *wanted]):
                 return None
             lake = self.inputs.wave.session.lake
-            sought = lookup.Wanted(column, alike, nulls)
             got = lookup.find_rows(
-                plan, lake.store, lake.db, sought, [c.name for c in wanted], _MOST_ROWS, replan=not stored
+                plan,
+                lake.store,
+                lake.db,
+                looked,
+                [c.name for c in wanted],
+                _MOST_ROWS,
+                replan=not stored,
+                kept=self.inputs.wave.columns,
             )
             if got is None:
                 return None
@@ -149,7 +200,7 @@ class Narrowing:
         plan = self._plan(scan, table)
         if _rows(plan) > _WHOLE:
             return None
-        names = _names(scan)
+        names = self._names[scan.source, scan.version]
         columns = [c for c in plan.table.columns if c.name in names]
         lake = self.inputs.wave.session.lake
         stored = scan.source in self.inputs.tables
@@ -160,7 +211,7 @@ class Narrowing:
         if found is not None:
             return found
         got = lookup.find_rows(
-            plan, lake.store, lake.db, None, [c.name for c in columns], _WHOLE, replan=not stored
+            plan, lake.store, lake.db, (), [c.name for c in columns], _WHOLE, replan=not stored
         )
         if got is None:
             return None
@@ -211,6 +262,31 @@ class Narrowing:
         keys = zip(*(before.column(name).to_pylist() for name in key), strict=True)
         kept = before.filter(pa.array([each not in gone for each in keys], pa.bool_()))
         return pa.concat_tables([kept.select(names).cast(came.schema), came])
+
+
+def _common(choices: Sequence[Sequence[_Choice]]) -> list[_Choice]:
+    """What may be asked of rows that are looked up for several scans: any of the values of all of them."""
+    if len(choices) == 1:
+        return list(choices[0])
+    by_column = [{(choice.column, choice.values.type): choice for choice in each} for each in choices]
+    common = []
+    for place, first in by_column[0].items():
+        same = [each[place] for each in by_column if place in each]
+        if len(same) < len(by_column):
+            continue
+        values = {id(choice.values): choice.values for choice in same}.values()
+        everything = pc.unique(pa.chunked_array(list(values)))
+        common.append(_Choice(first.column, everything, any(choice.nulls for choice in same)))
+    return common
+
+
+def _wanted(table: Table, choice: _Choice) -> lookup.Wanted | None:
+    """A choice in the words of the lake's reader; None if it cannot look for that."""
+    column = table.column(choice.column)
+    if column is None or column.name != choice.column:
+        return None
+    alike = _alike(choice.values, column)
+    return None if alike is None else lookup.Wanted(column, alike, choice.nulls)
 
 
 def _same_columns(table: Table, columns: Sequence[Column]) -> bool:

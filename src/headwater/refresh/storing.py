@@ -52,6 +52,10 @@ class Unfit(Enum):
     MANY = 2
 
 
+#: Computes groups again, by their keys, of which a change could not tell what becomes of them.
+Settle = Callable[[Found], pa.Table | None]
+
+
 @dataclass(frozen=True)
 class Storing:
     """Puts the changes of one stage into its table."""
@@ -61,37 +65,22 @@ class Storing:
     table: Table
     stream: str
 
-    def store(
-        self,
-        shape: str,
-        frame: DataFrame,
-        *,
-        small: bool,
-        full: bool = False,
-        settle: Callable[[Found], DataFrame] | None = None,
-    ) -> Stored | Unfit:
-        """Apply changes of a shape, through this process if they are few.
-
-        `settle` computes groups again, by their keys, of which a change could not tell what becomes of them.
-        What follows from a few changed rows is expected to be few, and is counted all the same.
-        """
-        most = most_rows(frame)
-        if small:
-            rows: pa.Table = frame.limit(most + 1).toArrow()
-            if rows.num_rows > most:
-                return Unfit.MANY
-            if IN_DOUBT in rows.schema.names and settle is not None:
-                rows = self._settled(rows, settle)
-            return self._few(shape, rows, full)
+    def store(self, shape: str, frame: DataFrame, *, full: bool = False) -> Stored | Unfit:
+        """Apply changes of a shape, through this process if they are few."""
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        if kept.count() > most:
+        if kept.count() > most_rows(frame):
             return self._many(shape, kept, full)
         try:
             return self._few(shape, kept.toArrow(), full)
         finally:
             kept.unpersist()
 
-    def _settled(self, rows: pa.Table, settle: Callable[[Found], DataFrame]) -> pa.Table:
+    def few(self, shape: str, rows: pa.Table, settle: Settle) -> Stored | Unfit:
+        """Apply changes that are in this process."""
+        settled = self._settled(rows, settle) if IN_DOUBT in rows.schema.names else rows
+        return Unfit.MANY if settled is None else self._few(shape, settled, full=False)
+
+    def _settled(self, rows: pa.Table, settle: Settle) -> pa.Table | None:
         doubtful = rows.column(IN_DOUBT)
         sure = rows.filter(pc.invert(doubtful)).drop_columns([IN_DOUBT])
         if sure.num_rows == rows.num_rows:
@@ -101,8 +90,9 @@ class Storing:
         schema = st.StructType([known[name] for name in key] or [st.StructField("_hw_one", st.IntegerType())])
         taken = rows.filter(doubtful)
         keys = taken.select(key) if key else pa.table({"_hw_one": pa.array([1], pa.int32())})
-        # A row for each key: more would be keys that are there twice, and need not all be taken to tell.
-        again: pa.Table = settle(Found(keys, schema)).limit(keys.num_rows + 1).toArrow()
+        again = settle(Found(keys, schema))
+        if again is None:
+            return None
         if again.num_rows > keys.num_rows:
             raise self._violation("A key is there twice.", "two stored rows have the same key")
         return pa.concat_tables([sure, again.select(sure.schema.names).cast(sure.schema)])

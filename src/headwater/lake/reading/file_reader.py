@@ -26,6 +26,7 @@ from headwater.lake.model import (
     DataFile,
 )
 from headwater.lake.reading.deletes import Positions, deleted_positions
+from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.storage.duckdb_codec import encrypted_footer, read_with_duckdb
@@ -93,9 +94,10 @@ def read_selected(
     request: FinishedRows,
     selection: Selection,
     rows_at_once: int,
+    kept: KeptColumns | None = None,
 ) -> Iterator[pa.Table]:
     """The selected rows of a file, of whose plan only table and mappings matter."""
-    reader = _FileReader(store, plan, file, request, selection)
+    reader = _FileReader(store, plan, file, request, selection, kept)
     if file.encryption_key is not None or needs_duckdb_to_read(request.needed):
         yield from reader.piece_by_duckdb()
         return
@@ -139,15 +141,22 @@ class _FileReader:
     file: DataFile
     request: FinishedRows
     selection: Selection
+    columns: KeptColumns | None = None
 
     def pieces(self, source: pa.NativeFile, rows_at_once: int) -> Iterator[pa.Table]:
-        parquet = pq.ParquetFile(source, pre_buffer=True)
+        if self.columns is None:
+            parquet = pq.ParquetFile(source, pre_buffer=True)
+        else:
+            parquet = self.columns.open(self.file.path, source)
         layout = self._layout(parquet.schema_arrow)
         first = 0
         for groups, count in _groups(parquet.metadata, rows_at_once):
             snapshots = _snapshots(parquet.metadata, groups, layout) if self.selection.by_snapshot else None
             if not self.selection.none_of(first, count, snapshots):
-                data = parquet.read_row_groups(groups, columns=layout.names)
+                if self.columns is None or not layout.names:
+                    data = parquet.read_row_groups(groups, columns=layout.names)
+                else:
+                    data = self.columns.read(self.file.path, parquet, groups, layout.names)
                 yield self.piece(data, layout, first, count)
             first += count
 

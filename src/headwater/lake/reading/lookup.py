@@ -19,11 +19,14 @@ from headwater.lake.format.types import AnyArray, no_rows
 from headwater.lake.model import Column
 from headwater.lake.reading.deletes import Positions
 from headwater.lake.reading.file_reader import Mask, Selection, explained, live_rows, read_selected
+from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.read import ROWS_AT_ONCE, inlined_of_plan, read_concurrently
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.storage.store import Store
 
+#: Where a column left a larger share of a file's rows than this, the next one is looked at.
+_FEW = 0.1
 #: What a row's place is called: the number of a file of the plan, or -1 - that of a table of inlined rows.
 PLACE = "place"
 #: The hidden columns that can be asked for here, beside `PLACE`.
@@ -53,23 +56,26 @@ def find_rows(
     plan: ScanPlan,
     store: Store,
     db: Database,
-    wanted: Wanted | None,
+    wanted: Sequence[Wanted],
     columns: Sequence[str],
     most: int,
     *,
     replan: bool = False,
+    kept: KeptColumns | None = None,
 ) -> tuple[ScanPlan, pa.Table] | None:
-    """The rows with a wanted value (all, if none is named): the columns, `HIDDEN`, `PLACE`; and their plan.
+    """The rows with wanted values (all, if none are named): the columns, `HIDDEN`, `PLACE`; and their plan.
 
-    None if they are more than `most`. (An inlined row's `file_row_number` is its row id.)
+    Of several columns the first is looked at, and the next where that left many rows: there may be rows
+    that have no wanted value in a later one. None if there are more than `most`. What is read of files is
+    `kept` for the next time. (An inlined row's `file_row_number` is its row id.)
     """
-    sought = [] if wanted is None else [wanted.column.name]
+    sought = [each.column.name for each in wanted]
     request = Request.of(plan.table, list(dict.fromkeys((*columns, *sought))), None, ["rowid"])
     plan, inlined = inlined_of_plan(plan, db, request, replan)
     found: list[pa.Table] = []
     for number, rows in enumerate(inlined):
-        if wanted is not None:
-            rows = rows.filter(pa.array(wanted.among(rows.column(wanted.column.name))))
+        for each in wanted:
+            rows = rows.filter(pa.array(each.among(rows.column(each.column.name))))
         ids = rows.column("rowid")
         found.append(_placed(rows.select(list(columns)), ids, ids, -1 - number))
     rest = Request.of(plan.table, columns, None, HIDDEN)
@@ -78,12 +84,14 @@ def find_rows(
         number, scan = numbered
         with explained(plan, scan.file):
             selection = live_rows(store, plan, scan)
-            if wanted is not None:
-                positions = _positions(store, plan, scan, wanted, selection)
+            for each in wanted:
+                positions = _positions(store, plan, scan, each, selection, kept)
                 if not len(positions):
                     return
                 selection = _Chosen(positions)
-            for piece in read_selected(store, plan, scan.file, rest, selection, rows_at_once=1):
+                if len(positions) <= _FEW * scan.file.record_count:
+                    break
+            for piece in read_selected(store, plan, scan.file, rest, selection, 1, kept):
                 own = piece.select(list(columns))
                 yield _placed(own, piece.column("file_row_number"), piece.column("rowid"), number)
 
@@ -101,11 +109,18 @@ def find_rows(
     return plan, pa.concat_tables(found)
 
 
-def _positions(store: Store, plan: ScanPlan, scan: FileScan, wanted: Wanted, alive: Selection) -> Positions:
+def _positions(
+    store: Store,
+    plan: ScanPlan,
+    scan: FileScan,
+    wanted: Wanted,
+    alive: Selection,
+    kept: KeptColumns | None,
+) -> Positions:
     """Where the rows of a file are that have a wanted value, ascending."""
     keys = Request.of(plan.table, [wanted.column.name], None, ("file_row_number",))
     hits = [np.empty(0, np.int64)]
-    for piece in read_selected(store, plan, scan.file, keys, alive, ROWS_AT_ONCE):
+    for piece in read_selected(store, plan, scan.file, keys, alive, ROWS_AT_ONCE, kept):
         mask = wanted.among(piece.column(0))
         if mask.any():
             hits.append(piece.column(1).to_numpy()[mask])

@@ -24,7 +24,7 @@ from pyspark.sql.types import StructField, StructType
 from headwater.errors import UnsupportedError
 
 #: In the order in which they need each other.
-_SOURCES = ("Filters", "LakeFiles", "Plans", "Deletes", "Merges")
+_SOURCES = ("Filters", "LakeFiles", "Plans", "Deletes", "Merges", "Programs")
 
 
 class Jvm:
@@ -106,9 +106,32 @@ class Jvm:
 
         (`createDataFrame` has a server of sockets between: several times as long for a handful of rows.)
         """
-        alike = rows.cast(to_arrow_schema(schema, timezone="UTC")).combine_chunks().to_batches()
-        batch = bytearray(alike[0].serialize().to_pybytes() if alike and rows.num_rows else b"")
-        return DataFrame(self._call("Plans", "local", spark._jsparkSession, batch, schema.json()), spark)
+        found = self._call("Plans", "local", spark._jsparkSession, _batch(rows, schema), schema.json())
+        return DataFrame(found, spark)
+
+    def place(self, spark: SparkSession, name: str, schema: StructType) -> DataFrame:
+        """A relation whose rows are put in its place when a plan over it is run; see `Programs`."""
+        found = self._call("Programs", "place", spark._jsparkSession, name, schema.json())
+        return DataFrame(found, spark)
+
+    def planned(self, frame: DataFrame) -> Any | None:
+        """How Spark computes a query over places, in one task; None if that cannot be run again."""
+        return self._call("Programs", "planned", frame._jdf)
+
+    def held(self, rows: pa.Table, schema: StructType) -> Any:
+        """Rows that the JVM holds, for the places of a plan."""
+        return self._call("Programs", "rows", _batch(rows, schema), schema.json())
+
+    def run(self, spark: SparkSession, plan: Any, places: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
+        """The rows that a plan makes of those in its places."""
+        known = self._jvm.java.util.HashMap()
+        for name, rows in places.items():
+            known.put(name, rows)
+        found = self._call("Programs", "run", spark._jsparkSession, plan, known)
+        if not found:
+            return schema.empty_table()
+        batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(found)), schema)
+        return pa.Table.from_batches([batch])
 
     def without_subqueries(self, condition: Any) -> Any | None:
         """The parts of a condition that ask no other table; None where there are none."""
@@ -186,6 +209,12 @@ class _Function:
 
     class Java:
         implements = ("java.util.function.Function",)
+
+
+def _batch(rows: pa.Table, schema: StructType) -> bytearray:
+    """Rows as one Arrow batch; without any bytes if there are none."""
+    alike = rows.cast(to_arrow_schema(schema, timezone="UTC")).combine_chunks().to_batches()
+    return bytearray(alike[0].serialize().to_pybytes() if alike and rows.num_rows else b"")
 
 
 @cache

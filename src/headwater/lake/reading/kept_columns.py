@@ -1,0 +1,83 @@
+"""Columns of data files that are looked at again and again, decoded once and kept in memory.
+
+A data file never changes under its name, so what was read of it stays true; what is not used for long is
+forgotten. Kept are columns of single row groups as the file has them: deletes, defaults and names come later.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+#: How much is kept, if nobody says otherwise.
+MOST_BYTES = 1 << 30
+#: A column that would take more than this part of everything is not kept.
+_LARGEST = 0.25
+
+_Place = tuple[str, int, str]
+
+
+class KeptColumns:
+    """Decoded columns by file, row group and name, and the footers of their files."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES):
+        self.most_bytes = most_bytes
+        self.bytes = 0
+        """How much is kept now, footers aside."""
+        self._columns: OrderedDict[_Place, pa.ChunkedArray[Any]] = OrderedDict()
+        self._footers: dict[str, pq.FileMetaData] = {}
+        self._lock = Lock()
+
+    def open(self, path: str, source: pa.NativeFile) -> pq.ParquetFile:
+        """A file, whose footer is read the first time only."""
+        with self._lock:
+            footer = self._footers.get(path)
+        parquet = pq.ParquetFile(source, pre_buffer=True, metadata=footer)
+        if footer is None:
+            with self._lock:
+                self._footers[path] = parquet.metadata
+        return parquet
+
+    def read(self, path: str, parquet: pq.ParquetFile, groups: Sequence[int], names: list[str]) -> pa.Table:
+        """Columns of row groups: those that are here, and the others read and kept."""
+        found: dict[tuple[int, str], pa.ChunkedArray[Any]] = {}
+        with self._lock:
+            for group in groups:
+                for name in names:
+                    place = (path, group, name)
+                    if place in self._columns:
+                        self._columns.move_to_end(place)
+                        found[group, name] = self._columns[place]
+        missing = [name for name in names if any((group, name) not in found for group in groups)]
+        if missing:
+            data = parquet.read_row_groups(list(groups), columns=missing)
+            first = 0
+            for group in groups:
+                count = parquet.metadata.row_group(group).num_rows
+                for name in missing:
+                    found[group, name] = data.column(name).slice(first, count)
+                    self._keep((path, group, name), found[group, name])
+                first += count
+        arrays = [
+            pa.chunked_array([chunk for group in groups for chunk in found[group, name].chunks])
+            for name in names
+        ]
+        return pa.Table.from_arrays(arrays, names=names)
+
+    def _keep(self, place: _Place, column: pa.ChunkedArray[Any]) -> None:
+        size = column.nbytes
+        if size > _LARGEST * self.most_bytes:
+            return
+        with self._lock:
+            old = self._columns.pop(place, None)
+            self.bytes += size - (old.nbytes if old is not None else 0)
+            self._columns[place] = column
+            while self.bytes > self.most_bytes:
+                (path, _, _), gone = self._columns.popitem(last=False)
+                self.bytes -= gone.nbytes
+                self._footers.pop(path, None)

@@ -1,0 +1,104 @@
+package headwater;
+
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.TaskContext;
+import org.apache.spark.rdd.RDD;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.plans.physical.SinglePartition$;
+import org.apache.spark.sql.catalyst.types.DataTypeUtils$;
+import org.apache.spark.sql.classic.Dataset;
+import org.apache.spark.sql.classic.Dataset$;
+import org.apache.spark.sql.execution.CoalesceExec;
+import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.RDDScanExec;
+import org.apache.spark.sql.execution.SQLExecution$;
+import org.apache.spark.sql.execution.SparkPlan;
+import org.apache.spark.sql.execution.arrow.ArrowConverters$;
+import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
+import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike;
+import org.apache.spark.sql.types.StructType;
+import scala.runtime.AbstractPartialFunction;
+
+/**
+ * Plans that are made once and run many times, over other rows each time.
+ *
+ * What Spark's optimizer makes of a query depends on the rows that a plan holds itself. So it is given relations that
+ * hold none, of which only the names are known, and the rows are put in the places of those when the plan is run.
+ */
+public class Programs {
+    /** A relation of a name and a schema, in one partition, whose rows come later. */
+    public static Object place(SparkSession session, String name, String schema) {
+        org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
+        StructType fields = (StructType) StructType.fromJson(schema);
+        RDD none = oneOf(spark, scala.collection.immutable.Nil$.MODULE$);
+        none.setName(name);
+        return Dataset$.MODULE$.ofRows(spark, new LogicalRDD(
+            DataTypeUtils$.MODULE$.toAttributes(fields), none, SinglePartition$.MODULE$,
+            scala.collection.immutable.Nil$.MODULE$, false, scala.Option.empty(), spark,
+            scala.Option.empty(), scala.Option.empty(), false));
+    }
+
+    /**
+     * How Spark would compute a query, in a single task; null if that cannot be run again as it is.
+     *
+     * Every place has one partition, so where Spark means to exchange rows between tasks there is nothing to exchange:
+     * at most, parts of a union are put together.
+     */
+    public static SparkPlan planned(Object frame) {
+        SparkPlan plan = ((Dataset) frame).queryExecution().executedPlan();
+        final boolean[] bound = new boolean[] {plan.subqueriesAll().nonEmpty()};
+        SparkPlan alone = (SparkPlan) plan.transformUp(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object node) { return node instanceof SparkPlan; }
+            public Object applyOrElse(Object node, scala.Function1 other) {
+                bound[0] |= node instanceof ReusedExchangeExec;
+                if (node instanceof ShuffleExchangeLike) return new CoalesceExec(1, (SparkPlan) ((SparkPlan) node).children().head());
+                return node;
+            }
+        });
+        return bound[0] ? null : alone;
+    }
+
+    /** The rows of one Arrow batch (none, if it has no bytes), to be put in a place. */
+    public static scala.collection.immutable.Seq rows(byte[] batch, String schema) {
+        final StructType fields = (StructType) StructType.fromJson(schema);
+        List batches = new ArrayList();
+        if (batch.length > 0) batches.add(batch);
+        final scala.collection.Iterator found = ArrowConverters$.MODULE$.fromBatchIterator(
+            scala.jdk.javaapi.CollectionConverters.asScala(batches.iterator()), fields, "UTC", false, false,
+            (TaskContext) null);
+        UnsafeProjection copied = UnsafeProjection.create(fields);
+        List rows = new ArrayList();
+        while (found.hasNext()) rows.add(copied.apply((InternalRow) found.next()).copy());
+        return scala.jdk.javaapi.CollectionConverters.asScala(rows).toSeq();
+    }
+
+    /** Run a plan with rows in its places; what comes of it as an Arrow batch, without any bytes if there are no rows. */
+    public static byte[] run(SparkSession session, SparkPlan plan, final Map places) {
+        final org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
+        final SparkPlan over = (SparkPlan) plan.transformUp(new AbstractPartialFunction() {
+            public boolean isDefinedAt(Object node) { return node instanceof RDDScanExec; }
+            public Object applyOrElse(Object node, scala.Function1 other) {
+                if (!(node instanceof RDDScanExec)) return other.apply(node);
+                RDDScanExec scan = (RDDScanExec) node;
+                scala.collection.immutable.Seq found = (scala.collection.immutable.Seq) places.get(scan.rdd().name());
+                return new RDDScanExec(scan.output(), oneOf(spark, found), scan.name(), scan.outputPartitioning(),
+                    scan.outputOrdering(), scan.stream());
+            }
+        });
+        InternalRow[] made = (InternalRow[]) SQLExecution$.MODULE$.withSQLConfPropagated(spark,
+            new scala.runtime.AbstractFunction0() { public Object apply() { return over.executeCollect(); } });
+        if (made.length == 0) return new byte[0];
+        // A batch of any size: who asks has bounded the rows.
+        return (byte[]) ArrowConverters$.MODULE$.toBatchIterator(
+            scala.jdk.javaapi.CollectionConverters.asScala(java.util.Arrays.asList(made).iterator()),
+            over.schema(), 0L, "UTC", false, false, (TaskContext) null).next();
+    }
+
+    private static RDD oneOf(org.apache.spark.sql.classic.SparkSession spark, scala.collection.immutable.Seq rows) {
+        return spark.sparkContext().parallelize(rows, 1, scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class));
+    }
+}
