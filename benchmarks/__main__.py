@@ -14,8 +14,10 @@ from rich.table import Table
 from benchmarks import (
     bulk_append,
     capture,
+    compaction,
     latency,
     lone_writer,
+    playbook_inserts,
     rows,
     scan_planning,
     single_row_appends,
@@ -36,6 +38,7 @@ BENCHMARKS: dict[str, Callable[[Environment], Iterator[Result]]] = {
     "bulk_append": bulk_append.run,
     "lone_writer": lone_writer.run,
     "rows": rows.run,
+    "playbook_inserts": playbook_inserts.run,
     "latency": latency.run,
     "capture": capture.run,
 }
@@ -45,7 +48,9 @@ SPARK_BENCHMARKS: dict[str, Callable[[Environment, float], Iterator[Result]]] = 
     "spark_deletes": spark_deletes.run,
     "spark_append": spark_append.run,
     "spark_merge": spark_merge.run,
+    "compaction": compaction.run,
     "spark_tpch": spark_tpch.run,
+    "playbook_spark": playbook_inserts.run_spark,
     "stream_single": stream_single.run,
     "stream_tpch": stream_tpch.run,
 }
