@@ -39,3 +39,25 @@ def slow(folder: str, name: Any, seconds: float) -> Any:
     note(folder, name)
     time.sleep(seconds)
     return name
+
+
+def count_rows(spark: Any, table: str) -> dict[str, Any]:
+    """Gets the session."""
+    return {
+        "session": type(spark).__name__,
+        "table": table,
+        "two": spark.sql("SELECT 1 + 1 AS n").collect()[0].n,
+    }
+
+
+def lake_frame(hw: Any, name: str) -> Any:
+    """Gets Headwater; a DataFrame is its rows."""
+    return hw.table(name).df().orderBy("region")
+
+
+def give(value: Any) -> Any:
+    return value
+
+
+def give_object() -> Any:
+    return object()

@@ -279,16 +279,16 @@ def test_postgresql_restarts_during_a_run(tmp_path: Path) -> None:
 
     def listen(event: Event) -> None:
         seen.append(event)
-        if event.name == "loop.item" and event.item == 10:
+        if event.name == "loop.item" and event.item == 5:
             threading.Thread(target=restart).start()
 
     with open_headwater(dsn, tmp_path) as hw:
-        report = hw.playbooks.run(path, {"count": 60}, RunOptions(workers=2, listener=listen))
+        report = hw.playbooks.run(path, {"count": 30}, RunOptions(workers=2, listener=listen))
         assert restarted.wait(60)
         if not report.ok:  # every attempt of an item met the restart
             report = resumed(hw, path)
         assert (report.status, report.error) == ("done", None)
-        assert report.vars == {"found": {"n": 60, "ids": 60}}
+        assert report.vars == {"found": {"n": 30, "ids": 30}}
         with duck(dsn, metadata_schema="analytics") as judge:
-            assert judge.execute("SELECT count(*), count(DISTINCT id) FROM loaded").fetchone() == (60, 60)
+            assert judge.execute("SELECT count(*), count(DISTINCT id) FROM loaded").fetchone() == (30, 30)
     server.stop_if_unused()

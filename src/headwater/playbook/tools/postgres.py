@@ -37,8 +37,8 @@ class PostgresTool:
         """The envelope has an entry for each command; each statement of a single `command` is one."""
         dsn = dsn_for(task.fields, worker, "connection")
         secrets = _secrets(dsn)
-        pool: dict[str, Connection] = worker.kept(("postgres",), dict)
-        connection = _connected(pool, dsn, secrets, task.timeout)
+        kept: _Kept = worker.kept(("postgres", dsn), _Kept)
+        connection = kept.connection or _connected(dsn, secrets, task.timeout)
         try:
             limit = 0 if task.timeout is None else max(1, int(task.timeout * 1000))
             connection.execute("SELECT set_config('statement_timeout', %s, false)", (str(limit),))
@@ -47,23 +47,42 @@ class PostgresTool:
         except psycopg.Error as error:  # of BEGIN or COMMIT
             raise _failed(error, secrets, None, task.timeout) from None
         finally:
-            if connection.closed or connection.broken:
-                pool.pop(dsn, None)
+            kept.keep(connection)
         return ok_envelope(entries)
 
 
-def _connected(
-    pool: dict[str, Connection], dsn: str, secrets: list[str], timeout: float | None
-) -> Connection:
-    """A connection that answers: one that was kept, or a new one."""
-    kept = pool.get(dsn)
-    if kept is not None:
-        try:
-            kept.execute("SELECT 1")
-            return kept
-        except psycopg.Error:
+class _Kept:
+    """The connection of a worker to a database."""
+
+    def __init__(self) -> None:
+        self._connection: Connection | None = None
+
+    @property
+    def connection(self) -> Connection | None:
+        """It, if it still answers: between two tasks a server may have restarted."""
+        if self._connection is not None:
+            try:
+                self._connection.execute("SELECT 1")
+            except psycopg.Error:
+                self.close()
+        return self._connection
+
+    def keep(self, connection: Connection) -> None:
+        """For the next task, unless it broke."""
+        self._connection = connection
+        if connection.closed:
+            self.close()
+
+    def close(self) -> None:
+        """Close it."""
+        if self._connection is not None:
             with contextlib.suppress(psycopg.Error):
-                kept.close()
+                self._connection.close()
+            self._connection = None
+
+
+def _connected(dsn: str, secrets: list[str], timeout: float | None) -> Connection:
+    """A new connection."""
     wait = _CONNECT_SECONDS if timeout is None else max(2, min(_CONNECT_SECONDS, int(timeout)))
     try:
         given = conninfo.make_conninfo(dsn, connect_timeout=wait, application_name="headwater playbook")
@@ -82,7 +101,6 @@ def _connected(
         raise TaskFailed(TaskError("connection", code, message, lost)) from None
     for name, loader in _LOADERS.items():
         made.adapters.register_loader(name, loader)
-    pool[dsn] = made
     return made
 
 

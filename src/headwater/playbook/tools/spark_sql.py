@@ -22,8 +22,8 @@ from headwater.playbook.values import unique_names
 if TYPE_CHECKING:
     from headwater.spark.sql.fetching import QueryResult
 
-#: What a statement that writes answers with: one row of these.
-_COUNTS = {"num_affected_rows", "num_inserted_rows", "num_updated_rows", "num_deleted_rows"}
+#: The first column of what a statement that writes answers with.
+_AFFECTED = "num_affected_rows"
 
 
 class SparkTool:
@@ -66,10 +66,8 @@ def _entry(index: int, statement: str, services: Services) -> dict[str, Any]:
             TaskError(kind, str(code), message, error.retryable, command_index=index), hint=error.hint
         ) from None
     columns = unique_names(list(found.columns))
-    if columns and set(columns) <= _COUNTS and len(found.rows) == 1:
-        counts = dict(zip(columns, found.rows[0], strict=True))
-        changed = counts.get("num_affected_rows")
-        return count_entry(index, int(sum(counts.values()) if changed is None else changed))
+    if columns[:1] == [_AFFECTED] and "snapshot_id" in columns:
+        return count_entry(index, int(found.rows[0][0] or 0))
     if not columns:
         return count_entry(index, 0)
     rows = [dict(zip(columns, map(_shown, row), strict=True)) for row in found.rows]
