@@ -46,6 +46,7 @@ COMMANDS = {
     "expire": "Expire old snapshots that nobody needs.",
     "cleanup": "Remove files that no snapshot needs any more.",
     "optimize": "Flush, compact, expire and clean up, in the right order.",
+    "migrate-playbook": "Turn steps on DuckDB files into steps on lakes, and copy the tables.",
     "demo": "From PostgreSQL to the lake, live: orders, or a leaderboard.",
 }
 

@@ -83,6 +83,9 @@ class Document:
     """Place, code, message and hint of what can be told without knowing what the document is about."""
     key_places: dict[ValuePath, Place] = field(default_factory=dict)
     value_places: dict[ValuePath, Place] = field(default_factory=dict)
+    text: str = field(default="", repr=False)
+    spans: dict[ValuePath, tuple[int, int]] = field(default_factory=dict, repr=False)
+    """Where in the text a key begins and its value ends; of an element of a list, both its own."""
 
     def place(self, path: ValuePath = ()) -> Place:
         """Where a value stands; of one that is not there, where its parent does."""
@@ -119,7 +122,7 @@ def parse_document(data: bytes | str, file: str = "playbook") -> Document:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise _refused(Place(file, line, 1), "encoding", "the file is not UTF-8 text") from None
-    document = Document(file, digest=hashlib.sha256(raw).hexdigest())
+    document = Document(file, digest=hashlib.sha256(raw).hexdigest(), text=text)
     yaml = YAML(typ="safe", pure=True)
     try:
         root = yaml.compose(text)
@@ -185,6 +188,7 @@ class _Reader:
         if len(path) > MAX_DEPTH:
             raise _refused(place, "too_deep", f"values are nested deeper than {MAX_DEPTH} levels")
         self._document.value_places[path] = place
+        self._document.spans.setdefault(path, (node.start_mark.index, node.end_mark.index))
         if isinstance(node, MappingNode) and node.tag == _MAP:
             return self._mapping(node, path)
         if isinstance(node, SequenceNode) and node.tag == _SEQ:
@@ -209,11 +213,13 @@ class _Reader:
                 self._problem(place, "duplicate_key", f"`{key}` is there twice; first in line {first}")
                 continue
             self._document.key_places[(*path, key)] = place
+            self._document.spans[(*path, key)] = (key_node.start_mark.index, value_node.end_mark.index)
             values[key] = self.read(value_node, (*path, key))
         for key_node, value_node in merged:  # what stands in the mapping itself wins
             key = self._key(key_node)
             if key is not None and key not in values:
                 self._document.key_places[(*path, key)] = self._place(key_node)
+                self._document.spans[(*path, key)] = (key_node.start_mark.index, value_node.end_mark.index)
                 values[key] = self.read(value_node, (*path, key))
         return values
 
