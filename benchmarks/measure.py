@@ -27,6 +27,8 @@ class Result:
     theirs: tuple[float, ...]
     target: float | None = None
     """The ratio that must not be exceeded; None where the line is only for information."""
+    unit: str = "s"
+    """What `ours` and `theirs` are counted in: seconds, or `B` for bytes."""
 
     @property
     def ratios(self) -> list[float]:
@@ -44,8 +46,10 @@ class Result:
         return {
             "benchmark": self.name,
             "against": self.against,
-            "ours_seconds": median(self.ours),
-            "theirs_seconds": median(self.theirs),
+            **{
+                f"{who}_{'seconds' if self.unit == 's' else 'bytes'}": median(values)
+                for who, values in (("ours", self.ours), ("theirs", self.theirs))
+            },
             "ratio": self.ratio,
             "ratio_min": min(self.ratios),
             "ratio_max": max(self.ratios),

@@ -52,6 +52,10 @@ TABLE_IDS = """
     WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL AND s.schema_name = %(schema)s
         AND t.table_name = %(name)s"""
 
+CHANGES_SINCE = """
+    SELECT changes_made FROM {ducklake_snapshot_changes}
+    WHERE snapshot_id > %(since)s AND snapshot_id < %(snapshot)s AND changes_made IS NOT NULL"""
+
 ADD_DATASET = """
     INSERT INTO headwater.delta_dataset (lake_id, id, schema_name, name, base_table_id, log_table_id,
         key_columns, columns, created_snapshot)

@@ -10,7 +10,6 @@ from uuid import uuid4
 import pyarrow as pa
 
 from headwater.deltas.keys import check_key_types
-from headwater.deltas.matching import KeyIndex, has_duplicates
 from headwater.deltas.model import (
     LOG_COLUMNS,
     SEQUENCE,
@@ -27,7 +26,7 @@ from headwater.lake.format.types import arrow_field, can_widen, columns_from_arr
 from headwater.lake.lake import Lake
 from headwater.lake.model import Column, Table
 from headwater.lake.writing.transaction import Transaction
-from headwater.typedefs import TableName
+from headwater.typedefs import TableName, quote_name
 
 #: What a view says of the dataset that it shows.
 DATASET_TAG, KEY_TAG = "headwater.dataset_id", "headwater.dataset_key"
@@ -67,7 +66,7 @@ class Defining:
         tx.create_schema(STORAGE_SCHEMA, if_not_exists=True)
         columns = _named(found, key)
         check_key_types(str(name), columns)
-        self._refuse_twins(found, columns)
+        self._refuse_twins(tx, found, columns)
         identity = str(uuid4())
         tx.rename_table(found.name, f"{found.name.name}__base_{identity[:8]}")
         table = next(one for one in tx.state.tables.values() if one.id == found.id)
@@ -111,20 +110,22 @@ class Defining:
         if tx.state.find_view(name) is not None:
             raise AlreadyExistsError(f"There is already a view {name}.", view=str(name))
 
-    def _refuse_twins(self, table: Table, columns: Sequence[Column]) -> None:
+    def _refuse_twins(self, tx: Transaction, table: Table, columns: Sequence[Column]) -> None:
         """The rows of a base have different keys; those of any table may not."""
-        names = [column.name for column in columns]
-        seen: pa.Table | None = None
-        for batch in self.lake.iter_batches(table.name, columns=names):
-            piece = pa.Table.from_batches([batch])
-            twins = has_duplicates(piece) or (seen is not None and len(KeyIndex(seen).matches(piece)[0]) > 0)
-            if twins:
-                raise DeltaError(
-                    f"Table {table.name} has several rows of one key ({', '.join(names)}).",
-                    hint="Choose columns that tell its rows apart, or remove the duplicates first.",
-                    table=str(table.name),
-                )
-            seen = piece if seen is None else pa.concat_tables([seen, piece])
+        listed = ", ".join(quote_name(column.name) for column in columns)
+        at = tx.base_snapshot_id
+        with self.lake.duckdb() as session:
+            twins = session.execute(
+                f"SELECT 1 FROM {table.name} AT (VERSION => {at}) "
+                f"GROUP BY {listed} HAVING count(*) > 1 LIMIT 1"
+            ).fetchall()
+        if twins:
+            raise DeltaError(
+                f"Table {table.name} has several rows of one key ({listed}).",
+                hint="Choose columns that tell its rows apart, or remove the duplicates first.",
+                table=str(table.name),
+            )
+        tx.join(self.store.unchanged(table.id, table.name, at))
 
     # -- changing -----------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ class SparkFold:
         again = log.where((F.col(OPERATION) == DELETE) & (F.col(BEFORE) == DELETE)).select(DELTA, PLACE)
         first = self._not_in(newest.where(F.col(_FIRST) == DELETE), matched)
         missed = again.unionAll(first.select(_FIRST_DELTA, _FIRST_PLACE))
-        folded.unmatched = [(row[0], row[1]) for row in missed.toLocalIterator()]
+        folded.unmatched = [(row[0], row[1]) for row in missed.collect()]
 
     def _not_in(self, newest: DataFrame, matched: DataFrame) -> DataFrame:
         condition = F.lit(True)
@@ -187,7 +187,9 @@ class SparkFold:
         tx, base = self.fold.tx, self.fold.bound.base
         keys = [column(one.name) for one in self.fold.bound.key_columns]
         count = max(1, -(-size // max(1, tx.stager.target_size(base))))
-        laid_out = rows.repartitionByRange(int(count), *keys).sortWithinPartitions(*keys)
+        # (Ranges cost a job that samples the keys.)
+        parts = rows.repartition(1) if count == 1 else rows.repartitionByRange(int(count), *keys)
+        laid_out = parts.sortWithinPartitions(*keys)
         names = {one.name for one in top_columns(base.columns)} & set(rows.columns)
         watched = [one for one in base.columns if one.name in names]
         seen = Observation()

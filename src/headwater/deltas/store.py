@@ -12,6 +12,7 @@ from headwater.deltas import catalog_tables as sql
 from headwater.deltas.model import CompactResult, Dataset, Delta, Erasure
 from headwater.errors import ConflictError
 from headwater.lake.connection import Connection, Cursor, Database
+from headwater.lake.format.changes import read_changes
 from headwater.lake.own import ComponentStore, write
 from headwater.lake.writing.commit import Join
 from headwater.typedefs import SnapshotId, TableName
@@ -68,6 +69,18 @@ class DatasetStore(ComponentStore):
             cursor.execute(sql.ADD_DATASET.encode(), given)
 
         lake = self.ensure()
+        return join
+
+    def unchanged(self, table_id: int, name: TableName, since: SnapshotId) -> Join:
+        """Let a commit stand only if nobody has added rows to a table since a snapshot."""
+
+        def join(cursor: Cursor, snapshot: SnapshotId) -> None:
+            given = {"table": table_id, "since": since, "snapshot": snapshot}
+            cursor.execute(self._db.text(sql.CHANGES_SINCE), given)
+            others = [change for (text,) in cursor.fetchall() for change in read_changes(text)]
+            if any(change.is_about(table_id) for change in others):
+                raise ConflictError(f"Table {name} was changed meanwhile.", table=str(name))
+
         return join
 
     def set_columns(self, dataset: Dataset) -> Join:
