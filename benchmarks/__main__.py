@@ -15,6 +15,7 @@ from benchmarks import (
     bulk_append,
     capture,
     compaction,
+    deltas,
     latency,
     lone_writer,
     playbook_inserts,
@@ -48,6 +49,7 @@ SPARK_BENCHMARKS: dict[str, Callable[[Environment, float], Iterator[Result]]] = 
     "spark_deletes": spark_deletes.run,
     "spark_append": spark_append.run,
     "spark_merge": spark_merge.run,
+    "deltas": deltas.run,
     "compaction": compaction.run,
     "spark_tpch": spark_tpch.run,
     "playbook_spark": playbook_inserts.run_spark,
@@ -94,8 +96,8 @@ def _print(results: Iterable[Result]) -> None:
         table.add_row(
             result.name,
             result.against,
-            _time(median(result.ours)),
-            _time(median(result.theirs)),
+            _shown(median(result.ours), result.unit),
+            _shown(median(result.theirs), result.unit),
             f"{result.ratio:.2f}x",
             f"{min(result.ratios):.2f}–{max(result.ratios):.2f}",
             "" if result.target is None else f"≤ {result.target:.2f}x",
@@ -103,6 +105,10 @@ def _print(results: Iterable[Result]) -> None:
         )
     console.print(table)
     console.print("Medians; the ratio is the median of the rounds' ratios. Lines without a target inform.")
+
+
+def _shown(value: float, unit: str) -> str:
+    return f"{value / 1e6:.1f} MB" if unit == "B" else _time(value)
 
 
 def _time(seconds: float) -> str:
