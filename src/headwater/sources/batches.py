@@ -69,6 +69,9 @@ class Batch:
     idle: bool = True
     """Whether moving the position on is worth nothing by itself."""
 
+    more: bool = False
+    """Whether there is more at the source that was left for the next batch."""
+
     positions: dict[int, str] = field(default_factory=dict)
     """Positions of tables that are elsewhere."""
 

@@ -48,6 +48,8 @@ class Progress:
     rows_copied: int = 0
     counts: Counts = field(default_factory=Counts)
     stopped: list[str] = field(default_factory=list)
+    more: bool = False
+    """Whether the last batch left something for another."""
 
     def result(self, source: str, seconds: float) -> Captured:
         """The same as what users see."""
@@ -113,10 +115,14 @@ class Capturer:
     def capture(self, source: Source, db: SourceDatabase) -> Captured:
         """One pass. What a conflict undid is done again, from what the other left."""
         start, progress = time.monotonic(), Progress()
-        for left in reversed(range(_ATTEMPTS)):
+        left = _ATTEMPTS
+        while left:
+            left -= 1
             try:
                 if self._pass(source, db, progress):
                     break
+                if progress.more:
+                    left = _ATTEMPTS
             except ConflictError:
                 if not left:
                     raise
@@ -153,7 +159,8 @@ class Capturer:
         if batch.changes or not batch.idle:
             moved = self._apply(source, tables, batch, progress)
             self._consumed(source, db, moved, batch)
-        return True
+        progress.more = batch.more
+        return not batch.more
 
     def _judge(self, table: SourceTable, now: dict[int, Described], batch: Batch) -> Verdict:
         changes, described = batch.tables.get(table.number), now.get(table.number)

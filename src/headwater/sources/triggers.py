@@ -24,6 +24,7 @@ from psycopg import sql
 
 from headwater.errors import HeadwaterError
 from headwater.lake.connection import Connection
+from headwater.sources.backlog import end_with, with_taken
 from headwater.sources.batches import MOST_XIDS, Batch, Net
 from headwater.sources.connecting import SCHEMA, Moment, SourceDatabase
 from headwater.sources.describing import Described, describe
@@ -275,6 +276,10 @@ _NEW = """
     FROM {changes} c
     JOIN jsonb_to_recordset(%(at)s::jsonb) AS t(number int, position pg_snapshot) ON t.number = c.tbl
     WHERE c.xid >= %(least)s::xid8 AND NOT pg_visible_in_snapshot(c.xid, t.position)"""
+#: Those of them that a batch takes.
+_TAKEN = _NEW + " AND pg_visible_in_snapshot(c.xid, %(until)s::pg_snapshot)"
+#: More changes than this are not taken at once, unless one transaction made them.
+MOST_CHANGES = 500_000
 
 
 def _at(tables: Sequence[SourceTable]) -> dict[str, str]:
@@ -297,24 +302,25 @@ def read(connection: Connection, moment: Moment, source: Source, tables: Sequenc
     batch = Batch(moment.snapshot, moment.lsn)
     if not tables:
         return batch
-    names, given = Names(source.id), _at(tables)
-    counted = connection.execute(
-        sql.SQL(
-            "SELECT c.tbl, count(*), max(c.seq) FILTER (WHERE c.emptied IS NOT NULL), "
-            "(array_agg(c.emptied ORDER BY c.seq DESC) FILTER (WHERE c.emptied IS NOT NULL))[1]::text "
-            + _NEW
-            + " GROUP BY c.tbl"
-        ).format(changes=names.changes),
-        given,
-    ).fetchall()
+    names, given = Names(source.id), {**_at(tables), "until": moment.snapshot}
+    counted = _counted(connection, names, given)
     if not counted:
         return batch
+    before = {table.position for table in tables}
+    emptied = any(cut is not None for _, _, cut, _ in counted)
+    # Tables that are not all at one place, or that were emptied, are brought to the moment whole.
+    if len(before) == 1 and not emptied and sum(count for _, count, _, _ in counted) > MOST_CHANGES:
+        batch.position = given["until"] = _cut(connection, names, given, before.pop() or "", moment)
+        batch.more = True
+        counted = _counted(connection, names, given)
     cuts = {}
     for number, count, cut, storage in counted:
         batch.tables[number] = Net(count, truncated=cut is not None, storage=storage)
         cuts[number] = cut or 0
     xids = connection.execute(
-        sql.SQL("SELECT DISTINCT c.xid::text::bigint " + _NEW + " ORDER BY 1").format(changes=names.changes),
+        sql.SQL("SELECT DISTINCT c.xid::text::bigint " + _TAKEN + " ORDER BY 1").format(
+            changes=names.changes
+        ),
         given,
     ).fetchall()
     batch.transactions = len(xids)
@@ -324,12 +330,49 @@ def read(connection: Connection, moment: Moment, source: Source, tables: Sequenc
     return batch
 
 
+def _counted(
+    connection: Connection, names: Names, given: Mapping[str, str]
+) -> list[tuple[int, int, int | None, str | None]]:
+    """For each table its changes, the number of its last TRUNCATE, and which file it had after that."""
+    return connection.execute(
+        sql.SQL(
+            "SELECT c.tbl, count(*), max(c.seq) FILTER (WHERE c.emptied IS NOT NULL), "
+            "(array_agg(c.emptied ORDER BY c.seq DESC) FILTER (WHERE c.emptied IS NOT NULL))[1]::text "
+            + _TAKEN
+            + " GROUP BY c.tbl"
+        ).format(changes=names.changes),
+        given,
+    ).fetchall()
+
+
+def _cut(connection: Connection, names: Names, given: Mapping[str, str], before: str, moment: Moment) -> str:
+    """How far a batch goes that takes a part of the transactions."""
+    # The first one is taken however much it changed.
+    chosen = connection.execute(
+        sql.SQL(
+            "SELECT xid FROM (SELECT xid, n, sum(n) OVER (ORDER BY last) AS total FROM ("
+            "SELECT c.xid::text::bigint AS xid, count(*) AS n, max(c.seq) AS last "
+            + _NEW
+            + " GROUP BY c.xid) AS each) AS summed WHERE total <= greatest(%(most)s, n)"
+        ).format(changes=names.changes),
+        {**given, "most": MOST_CHANGES},
+    )
+    taken = {xid for (xid,) in chosen}
+    waiting = connection.execute(
+        sql.SQL("SELECT DISTINCT c.xid::text::bigint " + _NEW + " AND c.xid < %(end)s::text::xid8").format(
+            changes=names.changes
+        ),
+        {**given, "end": str(end_with(before, taken))},
+    )
+    return with_taken(before, moment.snapshot, taken, (xid for (xid,) in waiting))
+
+
 def _net(
     connection: Connection, names: Names, given: Mapping[str, str], cuts: Mapping[int, int]
 ) -> Iterator[tuple[int, str, int]]:
     text = sql.SQL(
         "SELECT tbl, image, sum(n)::int FROM (SELECT c.tbl, i.image, i.n "
-        + _NEW.replace(
+        + _TAKEN.replace(
             "WHERE",
             "JOIN jsonb_to_recordset(%(cuts)s::jsonb) AS k(number int, seq bigint) ON k.number = c.tbl "
             "CROSS JOIN LATERAL (VALUES (c.old::text, -1), (c.new::text, 1)) AS i(image, n) "
