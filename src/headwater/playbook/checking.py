@@ -107,15 +107,16 @@ class _Checker:
                 field = TOOLS[step.tool].field(name) if step.tool else None
                 if field is not None:
                     self._check_field(step, field, value, fields)
-            after = self._scope(step, self._end_names(step), own=True)
-            check_templates(step.vars, self._scope(step, self._end_names(step)), self._findings)
+            ended = self._end_names(step)
+            check_templates(step.vars, self._scope(step, ended), self._findings)
+            ended["error"] = dict.fromkeys(ERROR_PARTS, UNKNOWN)
+            after = self._scope(step, ended, own=True)
             for arm in step.next:
                 if arm.when is not None:
                     check_template(as_condition(arm.when), after, self._findings)
-                    self._check_loop_event(step, arm.when)
+                    self._check_event(step, arm.when)
             if step.retry is not None and step.retry.when is not None:
                 names = {**self._loop_names(step), "error": dict.fromkeys(ERROR_PARTS, UNKNOWN)}
-                names["attempt"] = UNKNOWN
                 check_template(as_condition(step.retry.when), self._scope(step, names), self._findings)
 
     # --- scopes ---------------------------------------------------------------------------------
@@ -164,7 +165,6 @@ class _Checker:
         names: dict[str, Any] = {
             "result": UNKNOWN,
             "event": dict.fromkeys(EVENT_PARTS, UNKNOWN),
-            "error": dict.fromkeys(ERROR_PARTS, UNKNOWN),
             step.name: UNKNOWN,
         }
         if step.loop is not None:
@@ -275,7 +275,15 @@ class _Checker:
                 _near_only(name, self._credentials) or f"Add it: headwater credential add {name}",
             )
 
-    def _check_loop_event(self, step: Step, condition: str) -> None:
+    def _check_event(self, step: Step, condition: str) -> None:
+        """Conditions that are about something that does not happen, or not always."""
+        if re.search(r"\berror\b", condition) and not re.search(r"\bevent\b", condition):
+            self._findings.warning(
+                self._place_of(condition, step),
+                "unguarded",
+                "there is no `error` when the step succeeds, and the condition would fail then.",
+                "Begin it with `event.name == 'step.failed' and …`.",
+            )
         if step.loop is None and "loop.done" in condition:
             self._findings.warning(
                 self._place_of(condition, step),
