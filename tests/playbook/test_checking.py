@@ -138,7 +138,7 @@ def test_one_mistake_is_one_finding(text: str, place: tuple[int, int], code: str
         # A way back with a condition.
         "- step: a\n  next: b\n- step: b\n  next: [{when: '{{ result.more }}', then: a}]\n",
         "- step: a\n  retry: {when: \"error.kind == 'sql'\"}\n",
-        "- step: a\n  next: {when: \"event.name == 'step.failed' and error.retryable\", then: b}\n- step: b\n",
+        "- step: a\n  next: {when: \"event.name == 'step.failed' and error.code\", then: b}\n- step: b\n",
         "- step: a\n  loop: {collection: [1], element: e, mode: async}\n  tool: duckdb\n"
         "  command: SELECT {{ e }}, {{ loop.element }}, {{ loop.index }}\n",
         "- step: a\n  tool: python\n  code: |\n    result = args['x']\n  args: {x: '{{ run.id }}'}\n",
