@@ -59,7 +59,7 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
 
         def duckdb_merge() -> None:
             session = copies[-1].duckdb()
-            session.execute(f"CALL lake.set_option('target_file_size', '{TARGET_SIZE}')")
+            session.execute(f"CALL lake.set_option('target_file_size', '{TARGET_SIZE >> 20}MiB')")
             session.execute("CALL ducklake_merge_adjacent_files('lake')")
             session.close()
 

@@ -106,10 +106,14 @@ class _TableWork:
             state = self.lake.state()
         stager = Stager(self.lake.store, self.lake.options())
         files, moves = self._choose(state, table, stager)
+        if not flush and not dry_run and any(map(_needs_flush, moves)):
+            result = replace(result, flushed=self._flush(table))
+            files, moves = self._choose(self.lake.state(), table, stager)
         count, size = len(files.plan.files), sum(scan.file.file_size_bytes for scan in files.plan.files)
         result = replace(result, files_before=count, files_after=count, bytes_before=size, bytes_after=size)
         if dry_run:
             return _expected(result, moves)
+        moves = [move for move in moves if not _needs_flush(move)]
         result = self._carry_out(table, stager, moves, result)
         again = self.wishes.merge and self.wishes.sort_by is None and self.complete
         if result.rewritten_files and again:
@@ -245,6 +249,15 @@ class _TableWork:
             if location is None or location in live:
                 raise error
         return replace(result, skipped=result.skipped + len(errors))
+
+
+def _needs_flush(move: Move) -> bool:
+    """Whether a file would end while deletes of it are in the catalog.
+
+    DuckDB's flush makes a delete file of those, beside the one that the file has, and then reads one of the
+    two. So they are flushed before, into one.
+    """
+    return not move.keeps_history and any(scan.inlined_deletes for scan in move.sources)
 
 
 def _expected(result: TableCompaction, moves: Sequence[Move]) -> TableCompaction:
