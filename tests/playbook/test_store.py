@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -159,6 +160,10 @@ def test_secrets_are_found_in_what_is_given_and_nothing_else_is_touched() -> Non
     assert masking.text("hunter2 and abcd, but not pw") == "*** and ***, but not pw"
     # In data only what is long enough to be nothing else.
     assert masking.json('{"a": "abcd hunter2"}') == '{"a": "abcd hunter2"}'
+    masking.learn(["it's a long\\one"])
+    for form in ("it's a long\\one", "it\\'s a long\\\\one", "it%27s%20a%20long%5Cone", "it''s a long\\one"):
+        assert masking.text(f"<{form}>") == "<***>"
+        assert masking.json(f"<{json.dumps(form)}>") == '<"***">'
     masking.learn(['long "one" ü'])
     assert masking.json('{"a": "long \\"one\\" \\u00fc"}') == '{"a": "***"}'
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import quote
 
 from headwater.playbook.credential_types import REFERENCE, dsn_secrets
 
@@ -82,7 +83,15 @@ def secret_name(name: str) -> bool:
 
 
 def _pattern(secrets: Iterable[str]) -> re.Pattern[str] | None:
-    # In a message as it is, in JSON with its escapes; longer ones first, since one may begin like another.
-    forms = {form for text in secrets for form in (text, json.dumps(text)[1:-1])}
-    ordered = sorted(forms, key=len, reverse=True)
+    # Longer ones first, since one may begin like another.
+    ordered = sorted({form for text in secrets for form in _forms(text)}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, ordered))) if ordered else None
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it may be written: as it is, in an address, in quotes, and all of it in JSON."""
+    quoted = secret.replace("\\", "\\\\").replace("'", "\\'")
+    for form in (secret, quoted, secret.replace("'", "''"), quote(secret, safe=""), quote(secret)):
+        yield form
+        yield json.dumps(form)[1:-1]
+        yield json.dumps(form, ensure_ascii=False)[1:-1]
