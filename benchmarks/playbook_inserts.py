@@ -1,8 +1,8 @@
 """The document's own benchmark: 100 single-row INSERTs over 3 workers; and 10,000 rows in 100 batches.
 
 Ours are tasks of a playbook: rendered steps go to worker processes, envelopes with the state of the catalog
-come back. Theirs are 3 processes with a plain DuckDB each, pooled and in default settings, that do nothing but
-execute the INSERT and repeat it when it fails. Sessions are open and warm on both sides before the clock
+come back. Theirs are 3 processes with a plain DuckDB each, pooled and in default settings, that do nothing
+but execute the INSERT and repeat it when it fails. Sessions are open and warm on both sides before the clock
 starts. Afterwards every row must be there, once.
 
 The document measured 28 s for DuckLake and 44 s for DuckDB files with the same 100 rows.
@@ -107,12 +107,13 @@ def _pooled(place: Place, worker: int, rows: int, start: Barrier, reports: Queue
     for one in range(4):
         _until_done(session, f"INSERT INTO t VALUES ({-1 - worker * 4 - one}, 'warm', 0)")
     start.wait()
-    taken, errors = [], 0
+    taken: list[float] = []
+    errors = 0
     began = time.time()
     for number in range(worker, INSERTS, WORKERS):
-        one = time.perf_counter()
+        start_of_one = time.perf_counter()
         errors += _until_done(session, statement(number, rows))
-        taken.append(time.perf_counter() - one)
+        taken.append(time.perf_counter() - start_of_one)
     reports.put((taken, began, time.time(), errors))
     session.close()
 

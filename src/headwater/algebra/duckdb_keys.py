@@ -163,8 +163,9 @@ def read_insert(piece: Piece) -> Insert | None:
 
 def _end_of_source(found: Sequence[Word], place: int) -> int:
     for number in range(place, len(found)):
-        ends = sees(found, number, "ON", "CONFLICT") or found[number].reads("RETURNING")
-        if ends and found[number].depth == 0:
+        if found[number].depth == 0 and (
+            found[number].reads("RETURNING") or sees(found, number, "ON", "CONFLICT")
+        ):
             return number
     return len(found)
 
@@ -248,6 +249,8 @@ class MergeWithoutCondition:
 def merge_without_condition(piece: Piece) -> MergeWithoutCondition | None:
     """A MERGE that says nothing about which rows match."""
     found = piece.words
+    if "MERGE" not in piece.text.upper():
+        return None
     begin = next(
         (n for n in range(len(found)) if sees(found, n, "MERGE", "INTO") and not found[n].depth), None
     )

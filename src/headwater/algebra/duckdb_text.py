@@ -1,50 +1,41 @@
 """DuckDB's SQL as text: words and where they stand, statements, and edits that remember where things were.
 
-Texts are read as sqlglot's tokens, so quotes, dollar quotes and nested comments are those of DuckDB. Nothing
-is parsed: what is not touched reaches DuckDB as it was written.
+Quotes, dollar quotes and nested comments are read as DuckDB's own lexer reads them. Nothing is parsed: what
+is not touched reaches DuckDB as it was written.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-from sqlglot.dialects.duckdb import DuckDB
-from sqlglot.errors import TokenError
-from sqlglot.tokenizer_core import Token, TokenType
+from typing import Literal, NamedTuple
 
 from headwater.algebra.building.places import error_at
-from headwater.errors import QueryError
 from headwater.typedefs import KEYWORDS
 
 WordKind = Literal["word", "quoted", "text", "number", "sign"]
 
-_TEXTS = frozenset(
-    (
-        TokenType.STRING,
-        TokenType.BYTE_STRING,
-        TokenType.HEREDOC_STRING,
-        TokenType.RAW_STRING,
-        TokenType.NATIONAL_STRING,
-        TokenType.UNICODE_STRING,
-        TokenType.HEX_STRING,
-        TokenType.BIT_STRING,
-    )
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+|--[^\n\r]*)
+    |(?P<comment>/\*)
+    |(?P<text>[eE]'(?:[^'\\]|\\.|'')*'|'(?:[^']|'')*'|\$(?P<tag>(?:[^\W\d]\w*)?)\$.*?\$(?P=tag)\$)
+    |(?P<quoted>"(?:[^"]|"")*")
+    |(?P<number>\d[\d_]*(?:\.[\d_]*)?(?:[eE][+-]?\d+)?|\.\d[\d_]*(?:[eE][+-]?\d+)?)
+    |(?P<word>[^\W\d][\w$]*)
+    |(?P<sign>=>|::|->>|->|:=|.)
+    """,
+    re.VERBOSE | re.DOTALL,
 )
+_COMMENT = re.compile(r"/\*|\*/")
 _OPENING = {"(": ")", "[": "]", "{": "}"}
 _CLOSING = frozenset(_OPENING.values())
 #: Words that may follow a table and are no alias of it, beside those that are reserved.
 _NO_ALIASES = frozenset(("set", "sample", "using", "when", "pivot", "unpivot", "values", "at", "for"))
 
 
-class _Tokenizer(DuckDB.Tokenizer):
-    # Otherwise what follows CALL or EXPLAIN would be one token.
-    COMMANDS: ClassVar[Any] = set()
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """A word, a text in quotes, a number or a sign of an SQL text."""
 
     text: str
@@ -78,42 +69,46 @@ class Word:
 
 def words(sql: str) -> list[Word]:
     """The words of an SQL text; comments are left out. Raises `QueryError` for quotes that never end."""
-    try:
-        tokens = _Tokenizer(dialect=DuckDB()).tokenize(sql)
-    except TokenError:
-        end = max(0, len(sql.rstrip()) - 1)
-        raise error_at(sql, end, end, "A quote or a comment is opened and never closed.") from None
     found: list[Word] = []
-    depth = 0
-    for token in tokens:
-        for text, start in _pieces(sql, token):
-            depth -= text in _CLOSING
-            found.append(Word(text, start, start + len(text), _kind(text, token), max(0, depth)))
+    depth = place = 0
+    size = len(sql)
+    match = _TOKEN.match
+    while place < size:
+        token = match(sql, place)
+        if token is None:
+            raise _unfinished(sql, place)
+        kind = token.lastgroup
+        start, place = place, token.end()
+        if kind == "space":
+            continue
+        if kind == "comment":
+            place = _after_comment(sql, start)
+            continue
+        text = token.group()
+        if kind == "sign":
+            if text in "'\"":
+                raise _unfinished(sql, start)
+            if text in _CLOSING:
+                depth = max(0, depth - 1)
+            found.append(Word(text, start, place, "sign", depth))
             depth += text in _OPENING
+        else:
+            found.append(Word(text, start, place, "text" if kind == "tag" else kind, depth))  # type: ignore[arg-type]
     return found
 
 
-def _pieces(sql: str, token: Token) -> list[tuple[str, int]]:
-    """A token as the words it is made of: sqlglot reads PRIMARY KEY as one."""
-    text = sql[token.start : token.end + 1]
-    if token.token_type in _TEXTS or text[:1] in "'\"$" or " " not in " ".join(text.split()):
-        return [(text, token.start)]
-    pieces, place = [], 0
-    for piece in text.split():
-        place = text.index(piece, place)
-        pieces.append((piece, token.start + place))
-        place += len(piece)
-    return pieces
+def _after_comment(sql: str, start: int) -> int:
+    """Where a comment that begins at `start` ends; comments may hold others."""
+    depth = 0
+    for mark in _COMMENT.finditer(sql, start):
+        depth += 1 if mark.group() == "/*" else -1
+        if depth == 0:
+            return mark.end()
+    raise _unfinished(sql, start)
 
 
-def _kind(text: str, token: Token) -> WordKind:
-    if text[0] == '"':
-        return "quoted"
-    if token.token_type in _TEXTS:
-        return "text"
-    if token.token_type is TokenType.NUMBER:
-        return "number"
-    return "word" if text[0].isalpha() or text[0] == "_" or ord(text[0]) > 127 else "sign"
+def _unfinished(sql: str, place: int) -> Exception:
+    return error_at(sql, place, place, "A quote or a comment begins here and never ends.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +131,9 @@ def statements(sql: str) -> list[Piece]:
             continue
         if current:
             start, end = current[0].start, current[-1].end
-            moved = tuple(Word(w.text, w.start - start, w.end - start, w.kind, w.depth) for w in current)
-            found.append(Piece(sql[start:end], start, moved))
+            if start:
+                current = [Word(w.text, w.start - start, w.end - start, w.kind, w.depth) for w in current]
+            found.append(Piece(sql[start:end], start, tuple(current)))
         current = []
     return found
 
@@ -227,7 +223,6 @@ __all__ = [
     "Edit",
     "Edited",
     "Piece",
-    "QueryError",
     "Word",
     "closing",
     "dotted_name",

@@ -10,6 +10,7 @@ The last one because a playbook that asks for changes up to snapshot 10 should s
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +20,8 @@ WORKER_VARIABLE = "worker_id"
 LATEST_VARIABLE = "headwater_latest_snapshot"
 
 _CHANGES = ("TABLE_CHANGES", "TABLE_INSERTIONS", "TABLE_DELETIONS")
+#: Most statements hold none of these.
+_ANYTHING = re.compile("system_time|current_setting|" + "|".join(_CHANGES), re.IGNORECASE)
 _MOMENTS = ("TIMESTAMP", "TIMESTAMPTZ", "DATE", "DATETIME")
 
 
@@ -33,6 +36,8 @@ class Translation:
 
 def translate(sql: str, found: Sequence[Word], catalog: str) -> Translation:
     """The edits that turn a statement into DuckDB's SQL. `catalog` is the lake's name in the session."""
+    if not _ANYTHING.search(sql):
+        return Translation(())
     changes = list(_clamped_changes(found, catalog))
     return Translation((*_time_travel(sql, found), *_settings(found), *changes), bool(changes))
 

@@ -28,6 +28,8 @@ _INTEGERS = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64
 _SIMPLE = _INTEGERS | {
     "boolean", "float32", "float64", "varchar", "date", "timestamp", "timestamptz", "uuid", "blob"
 }  # fmt: skip
+#: Words after which a statement may read anything.
+_READING = frozenset(("WITH", "TABLE", "JOIN", "DEFAULT", "QUERY", "QUERY_TABLE", "PIVOT", "UNPIVOT"))
 #: Functions that give rows and read no table.
 _GENERATING = frozenset(("range", "generate_series", "unnest", "repeat_row", "read_csv", "read_parquet"))
 
@@ -44,9 +46,9 @@ def _self_contained(found: Sequence[Word]) -> bool:
     if not found[0].reads("VALUES", "SELECT"):
         return False
     for place, word in enumerate(found):
-        if word.reads("WITH", "TABLE", "JOIN", "DEFAULT", "QUERY", "QUERY_TABLE", "PIVOT", "UNPIVOT"):
-            return False
-        if word.kind == "word" and word.text.lower().startswith("ducklake_"):
+        if word.kind != "word":
+            continue
+        if word.text.upper() in _READING or word.text.lower().startswith("ducklake_"):
             return False
         if word.reads("FROM") and not (
             place + 2 < len(found)

@@ -21,6 +21,7 @@ from headwater.algebra.duckdb_translations import translate
 from headwater.errors import QueryError
 from headwater.playbook.failures import described, field_error, sql_error
 from headwater.playbook.task import TaskError, TaskFailed
+from headwater.storage.duckdb_engine import cursor
 from headwater.typedefs import TableName
 
 Leaves = Literal["nothing", "cursor", "session"]
@@ -143,7 +144,9 @@ def _statements(text: str, index: int, catalog: str, *, alone: bool, use_catalog
     try:
         pieces = statements(text)
     except QueryError as error:
-        raise _failed("ParserException", error.message, index, len(text.rstrip())) from None
+        before = text.split("\n")[: error.line - 1]
+        position = sum(len(line) + 1 for line in before) + error.column - 1
+        raise _failed("ParserException", error.message, index, position) from None
     if not pieces:
         raise _failed("empty", "There is no statement in the command.", index, 0)
     return [
@@ -164,7 +167,7 @@ def _statement(piece: Piece, index: int, catalog: str, use_catalog: bool) -> Sta
     try:
         kinds = [_kind(one) for one in duckdb.extract_statements(parsed.text)]
     except duckdb.Error as error:
-        place = _place_in(parsed.text, error)
+        place = _place_in(parsed.text)
         position = None if place is None else piece.start + parsed.origin(place)
         raise TaskFailed(sql_error(error, (), index, position)) from None
     kind = kinds[-1] if kinds else "EMPTY"
@@ -237,25 +240,16 @@ def _leaves(kinds: Sequence[str], piece: Piece) -> Leaves:
     return "nothing"
 
 
-def _place_in(text: str, error: duckdb.Error) -> int | None:
-    """Where in a text a parser's error is; outside a session errors have no fields."""
-    _, place = described(error)
-    if place is not None:
-        return len(text.encode()[:place].decode(errors="ignore"))
-    shown = str(error).rpartition("\n\nLINE ")[2]
-    number, _, rest = shown.partition(": ")
-    line, _, marker = rest.partition("\n")
-    if not number.isdigit() or "^" not in marker:
-        return None
-    column = marker.index("^") - len(f"LINE {number}: ")
-    lines = text.split("\n")
-    if int(number) > len(lines):
-        return None
-    before = sum(len(one) + 1 for one in lines[: int(number) - 1])
-    if line.startswith("..."):
-        cut = line[3:].removesuffix("...")
-        column += lines[int(number) - 1].find(cut) - 3
-    return before + max(0, column)
+def _place_in(text: str) -> int | None:
+    """The character of a text at which DuckDB stops understanding it."""
+    with cursor() as parser:
+        parser.execute("SET errors_as_json = true")
+        try:
+            parser.extract_statements(text)
+        except duckdb.Error as error:
+            _, byte = described(error)
+            return None if byte is None else len(text.encode()[:byte].decode(errors="ignore"))
+    return None
 
 
 def _failed(code: str, message: str, index: int, position: int) -> TaskFailed:
