@@ -10,6 +10,9 @@ TableId: TypeAlias = int
 ColumnId: TypeAlias = int
 FileId: TypeAlias = int
 
+#: The schema of a lake in which Headwater stores what is behind its views: results, logs, helper tables.
+STORAGE_SCHEMA = "_headwater"
+
 #: One name for a top-level column, or the path to a field inside a struct, list or map.
 ColumnPath: TypeAlias = str | Sequence[str]
 

@@ -259,3 +259,11 @@ def test_the_installed_command_works() -> None:
     process = start("--version")
     assert process.communicate(timeout=60) == (f"headwater {__version__}\n", "")
     assert process.returncode == 0
+
+
+def test_tables_behind_views_are_listed_on_request(project: Lake) -> None:
+    with project.transaction() as tx:
+        tx.create_schema("_headwater")
+        tx.create_table("_headwater.main__revenue", {"total": "int64"})
+    assert "_headwater" not in run("tables").out
+    assert "_headwater.main__revenue" in run("tables", "--all").out

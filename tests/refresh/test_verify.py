@@ -17,7 +17,6 @@ from headwater.errors import StreamTableError, UnsupportedError
 from headwater.lake.lake import Lake
 from headwater.refresh.comparing import compare, how
 from headwater.refresh.model import (
-    STORAGE_SCHEMA,
     Definition,
     Frontier,
     SourcePosition,
@@ -28,7 +27,7 @@ from headwater.refresh.model import (
 )
 from headwater.refresh.store import StreamStore, new_stream_id
 from headwater.refresh.verifying import verify
-from headwater.typedefs import TableName
+from headwater.typedefs import STORAGE_SCHEMA, TableName
 
 MOMENT = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)
 ORDERS = pa.table(

@@ -31,7 +31,7 @@ COMMANDS = {
     "refresh": "Bring stream tables up to date, all of them or the named ones.",
     "run": "Capture, refresh and publish on schedule, until stopped.",
     "outbox": "Deliver the changes of stream tables to a table, a webhook or standard output.",
-    "deltas": "Small changes beside large tables: deltas, tombstones, compaction.",
+    "deltas": "Small changes beside large tables: deltas, tombstones, compaction, proof of erasure.",
     "status": "Show which stream tables are fresh, behind or suspended.",
     "history": "List past refreshes, newest first.",
     "explain": "Show how a stream table follows its inputs.",

@@ -79,13 +79,16 @@ class TableList:
     metavar="SNAPSHOT|TIME",
     help="A snapshot's number, or a time such as '2026-01-31 12:00:00+00' (the newest one not after it).",
 )
+@click.option("--all", "everything", is_flag=True, help="With what Headwater stores behind its views.")
 @common_options
-def command(at: str | None) -> TableList:
+def command(at: str | None, everything: bool) -> TableList:
     """List tables and views, with rows, files and sizes."""
     from headwater.engine import connect
     from headwater.lake.summary import summarize
+    from headwater.typedefs import STORAGE_SCHEMA
 
     with connect(config=current().config, create=False) as hw:
         wanted = int(at) if at is not None and at.strip().isdigit() else at
         snapshot, tables = summarize(hw.lake, wanted)
-        return TableList(snapshot, tuple(tables))
+        shown = (table for table in tables if everything or table.name.schema != STORAGE_SCHEMA)
+        return TableList(snapshot, tuple(shown))

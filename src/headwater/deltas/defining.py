@@ -13,7 +13,6 @@ from headwater.deltas.keys import check_key_types
 from headwater.deltas.model import (
     LOG_COLUMNS,
     SEQUENCE,
-    STORAGE_SCHEMA,
     Bound,
     Dataset,
     bind,
@@ -26,7 +25,7 @@ from headwater.lake.format.types import arrow_field, can_widen, columns_from_arr
 from headwater.lake.lake import Lake
 from headwater.lake.model import Column, Table
 from headwater.lake.writing.transaction import Transaction
-from headwater.typedefs import TableName, quote_name
+from headwater.typedefs import STORAGE_SCHEMA, TableName, quote_name
 
 #: What a view says of the dataset that it shows.
 DATASET_TAG, KEY_TAG = "headwater.dataset_id", "headwater.dataset_key"

@@ -12,8 +12,6 @@ from headwater.lake.catalog import CatalogState
 from headwater.lake.model import Column, Table
 from headwater.typedefs import ColumnId, SnapshotId, TableId, TableName
 
-#: The schema of the lake in which bases and logs are stored.
-STORAGE_SCHEMA = "_headwater"
 #: Columns that a log has after those of the dataset: what a row says, the delta it came with, and for
 #: tombstones their number in it.
 OPERATION, DELTA, PLACE = "_hw_op", "_hw_delta", "_hw_place"

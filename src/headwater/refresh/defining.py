@@ -10,7 +10,6 @@ from headwater.algebra.views import normalised
 from headwater.errors import InvalidInputError, StreamTableError
 from headwater.refresh.compiling import Compiled
 from headwater.refresh.model import (
-    STORAGE_SCHEMA,
     Definition,
     Mode,
     Status,
@@ -20,7 +19,7 @@ from headwater.refresh.model import (
 from headwater.refresh.sealing import shown_option
 from headwater.refresh.store import new_stream_id
 from headwater.sinks.model import SINK_OPTIONS
-from headwater.typedefs import TableName
+from headwater.typedefs import STORAGE_SCHEMA, TableName
 
 
 def built_stream(

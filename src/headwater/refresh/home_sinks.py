@@ -35,7 +35,7 @@ from headwater.lake.model import Column, Table
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.deltas import Delta
 from headwater.refresh.inputs import WaveState
-from headwater.refresh.model import STORAGE_SCHEMA, PublishedTable, StreamTable
+from headwater.refresh.model import PublishedTable, StreamTable
 from headwater.sinks.failing import failed, is_due
 from headwater.sinks.model import Sink, SinkMode, SinkState
 from headwater.sinks.multiset import net, remove_equal
@@ -44,7 +44,7 @@ from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
 from headwater.spark.types import from_spark
 from headwater.spark.writing.rows import few_rows
-from headwater.typedefs import TableName
+from headwater.typedefs import STORAGE_SCHEMA, TableName
 
 log = logging.getLogger("headwater.sinks")
 

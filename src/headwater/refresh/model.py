@@ -13,9 +13,6 @@ from typing import Any, Literal
 from headwater.sinks.model import Sink, SinkState, sinks_of
 from headwater.typedefs import TableName
 
-#: The schema of the lake in which results and helper tables are stored.
-STORAGE_SCHEMA = "_headwater"
-
 
 class Mode(StrEnum):
     """How a stream table is to be refreshed."""

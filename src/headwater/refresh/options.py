@@ -13,11 +13,11 @@ from typing import Literal
 
 from headwater.errors import SettingsError
 from headwater.lake.catalog import table_name
-from headwater.refresh.model import STORAGE_SCHEMA, Mode
+from headwater.refresh.model import Mode
 from headwater.sinks.addresses import check_address
 from headwater.sinks.model import SINK_OPTIONS, SinkKind, SinkMode
 from headwater.storage.locations import parse_location
-from headwater.typedefs import TableName
+from headwater.typedefs import STORAGE_SCHEMA, TableName
 
 log = logging.getLogger("headwater.refresh")
 

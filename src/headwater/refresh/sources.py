@@ -9,11 +9,12 @@ from headwater.algebra.building import Found
 from headwater.algebra.views import check_query, spark_from_duckdb
 from headwater.lake.catalog import CatalogState, key
 from headwater.lake.model import Column, Table, View
-from headwater.refresh.model import STORAGE_SCHEMA, StreamTable
+from headwater.refresh.model import StreamTable
 from headwater.spark.literals import name_sql
 from headwater.spark.sql.names import lake_name
 from headwater.spark.sql.relations import aliases, column_names
 from headwater.spark.types import spark_type
+from headwater.typedefs import STORAGE_SCHEMA
 
 
 @dataclass(frozen=True)

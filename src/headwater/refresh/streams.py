@@ -33,7 +33,6 @@ from headwater.refresh.explaining import Explanation, explain
 from headwater.refresh.home_sinks import check_store
 from headwater.refresh.inputs import WaveState
 from headwater.refresh.model import (
-    STORAGE_SCHEMA,
     Action,
     Definition,
     Mode,
@@ -58,7 +57,7 @@ from headwater.refresh.wave import THIS_COMMIT, Wave, frontier_of
 from headwater.sinks.model import SinkKind
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import columns_of
-from headwater.typedefs import TableName
+from headwater.typedefs import STORAGE_SCHEMA, TableName
 
 
 class _Unchanged:

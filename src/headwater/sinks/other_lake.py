@@ -33,10 +33,8 @@ from headwater.sinks.result import Result
 from headwater.sinks.tables import check_fits, check_log_names, table_schema
 from headwater.sinks.target import Applied
 from headwater.storage.options import StorageOptions
-from headwater.typedefs import TableName
+from headwater.typedefs import STORAGE_SCHEMA, TableName
 
-#: Where logs are, behind the views that show what they amount to.
-_LOGS = "_headwater"
 #: Seconds that a lake which does not answer is waited for.
 _PATIENCE = 5.0
 
@@ -267,7 +265,7 @@ class LakeTarget:
             )
 
     def _log_name(self, shown: TableName) -> TableName:
-        return TableName(_LOGS, f"{shown.schema}__{shown.name}__log")
+        return TableName(STORAGE_SCHEMA, f"{shown.schema}__{shown.name}__log")
 
 
 def _shape(table: Table) -> list[tuple[str, str]]:

@@ -11,4 +11,3 @@ def rows_view(table: TableName, columns: Sequence[str], condition: str | None = 
     """The columns of a table's rows."""
     text = f"SELECT {', '.join(map(quote_name, columns))} FROM {table}"
     return text if condition is None else f"{text} WHERE {condition}"
-
