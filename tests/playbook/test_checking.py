@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 
 from headwater.playbook.checking import check_document, check_file
 from headwater.playbook.document import parse_document
+from headwater.playbook.fields import TOOLS
 from headwater.playbook.findings import Finding
+from headwater.playbook.sandbox import SANDBOX
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "playbooks"
 
@@ -208,3 +211,28 @@ def test_many_mistakes_are_all_found_in_order() -> None:
         "duplicate_step",
         "wrong_type",
     }
+
+
+GUIDE = Path(__file__).parents[2] / "docs" / "playbooks.md"
+
+
+def test_the_guide_names_every_field_as_the_table_has_it() -> None:
+    text = GUIDE.read_text()
+    for tool in TOOLS.values():
+        section = text.split(f"### `{tool.kind}`")[1].split("\n##")[0]
+        assert tool.about in section
+        for field in tool.fields:
+            given = "required" if field.required else ""
+            default = given if field.default is None else f"`{json.dumps(field.default)}`"
+            assert f"| `{field.name}` | {field.type} | {default} | {field.about} |" in section
+
+
+def test_the_guides_playbook_has_no_mistakes() -> None:
+    shown = GUIDE.read_text().split("```yaml\n")[1].split("```")[0]
+    assert found(shown) == ()
+
+
+def test_the_guide_lists_the_filters_there_are() -> None:
+    listed = GUIDE.read_text().split("Filters: `")[1].split("`, and for SQL")[0].split()
+    known = {name for name in SANDBOX.filters if not name.startswith("_")}
+    assert set(listed) | {"identifier", "each", "raw", "d"} == known
