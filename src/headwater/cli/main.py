@@ -43,9 +43,9 @@ COMMANDS = {
     "runs": "List runs of playbooks, or show one with its steps and events.",
     "credential": "Keep what playbooks log in with, encrypted.",
     "compact": "Merge small files, and leave deleted rows behind.",
-    "expire": "Expire old snapshots that nobody needs.",
+    "expire": "Expire old snapshots.",
     "cleanup": "Remove files that no snapshot needs any more.",
-    "optimize": "Flush, compact, expire and clean up, in the right order.",
+    "optimize": "Flush, compact and, if asked, expire and clean up, in the right order.",
     "migrate-playbook": "Turn steps on DuckDB files into steps on lakes, and copy the tables.",
     "demo": "From PostgreSQL to the lake, live: orders, or a leaderboard.",
 }
