@@ -59,7 +59,8 @@ def test_what_duckdb_can_read_is_split_as_it_does(text: str) -> None:
         ("FROM t FOR SYSTEM_TIME AS OF SNAPSHOT 5", "FROM t AT (VERSION => 5)"),
         ("SELECT * FROM t for system_time as of snapshot 5 AS s WHERE s.a = 1",
          "SELECT * FROM t AS s AT (VERSION => 5) WHERE s.a = 1"),
-        ("SELECT * FROM t s FOR SYSTEM_TIME AS OF SNAPSHOT 5 WHERE a", "SELECT * FROM t s AT (VERSION => 5) WHERE a"),
+        ("SELECT * FROM t s FOR SYSTEM_TIME AS OF SNAPSHOT 5 WHERE a",
+         "SELECT * FROM t s AT (VERSION => 5) WHERE a"),
         ("FROM t FOR SYSTEM_TIME AS OF '2025-01-06 10:00:00+00' x, u",
          "FROM t AS x AT (TIMESTAMP => TIMESTAMPTZ '2025-01-06 10:00:00+00'), u"),
         ("FROM t FOR SYSTEM_TIME AS OF TIMESTAMP '2025-01-06' JOIN u USING (a)",
@@ -98,13 +99,17 @@ def test_places_in_a_translated_text_are_those_of_the_command(place: int) -> Non
 @pytest.mark.parametrize(
     ("written", "meant", "key"),
     [
-        ("CREATE TABLE s (id INTEGER PRIMARY KEY, p VARCHAR)", "CREATE TABLE s (id INTEGER NOT NULL, p VARCHAR)", ("id",)),
-        ("CREATE OR REPLACE TABLE s (id INT CONSTRAINT pk PRIMARY KEY)", "CREATE OR REPLACE TABLE s (id INT NOT NULL)", ("id",)),
+        ("CREATE TABLE s (id INTEGER PRIMARY KEY, p VARCHAR)",
+         "CREATE TABLE s (id INTEGER NOT NULL, p VARCHAR)", ("id",)),
+        ("CREATE OR REPLACE TABLE s (id INT CONSTRAINT pk PRIMARY KEY)",
+         "CREATE OR REPLACE TABLE s (id INT NOT NULL)", ("id",)),
         ("CREATE TABLE IF NOT EXISTS a.s (x INT, y DECIMAL(10, 2), PRIMARY KEY (x, y))",
          "CREATE TABLE IF NOT EXISTS a.s (x INT NOT NULL, y DECIMAL(10, 2) NOT NULL)", ("x", "y")),
-        ("CREATE TABLE s (x INT UNIQUE, y INT DEFAULT 1)", "CREATE TABLE s (x INT , y INT DEFAULT 1)", ("x",)),
+        ("CREATE TABLE s (x INT UNIQUE, y INT DEFAULT 1)",
+         "CREATE TABLE s (x INT , y INT DEFAULT 1)", ("x",)),
         ('CREATE TABLE s (x INT, CONSTRAINT "u" UNIQUE (x))', "CREATE TABLE s (x INT)", ("x",)),
-        ('CREATE TABLE s ("the id" INT PRIMARY KEY, x INT UNIQUE)', 'CREATE TABLE s ("the id" INT NOT NULL, x INT )', ("the id",)),
+        ('CREATE TABLE s ("the id" INT PRIMARY KEY, x INT UNIQUE)',
+         'CREATE TABLE s ("the id" INT NOT NULL, x INT )', ("the id",)),
     ],
 )  # fmt: skip
 def test_keys_are_taken_out_of_create_table(written: str, meant: str, key: tuple[str, ...]) -> None:
@@ -117,7 +122,8 @@ def test_keys_are_taken_out_of_create_table(written: str, meant: str, key: tuple
 @pytest.mark.parametrize(
     "text",
     ["CREATE TEMP TABLE s (id INT PRIMARY KEY)", "CREATE TABLE memory.s (id INT PRIMARY KEY)",
-     "CREATE TABLE s AS SELECT 'PRIMARY KEY'", "CREATE TABLE s (id INT DEFAULT (1), t VARCHAR DEFAULT 'UNIQUE')"],
+     "CREATE TABLE s AS SELECT 'PRIMARY KEY'",
+     "CREATE TABLE s (id INT DEFAULT (1), t VARCHAR DEFAULT 'UNIQUE')"],
 )  # fmt: skip
 def test_other_tables_keep_what_they_declare(text: str) -> None:
     assert declared_key(statements(text)[0]) is None
@@ -128,8 +134,9 @@ def test_other_tables_keep_what_they_declare(text: str) -> None:
     [
         ("INSERT OR REPLACE INTO t VALUES (1, 'b', 5), (3, 'c', 1), (3, 'd', 2)", [(1, "a", 0), (2, "z", 0)],
          [(1, "b", 5), (2, "z", 0), (3, "d", 2)]),
-        ("INSERT OR IGNORE INTO t VALUES (1, 'b', 5), (3, 'c', 1), (3, 'd', 2)", [(1, "a", 0)], [(1, "a", 0), (3, "c", 1)]),
-        ("INSERT INTO t (n, id) SELECT 7, 1 ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n WHERE t.n < 100",
+        ("INSERT OR IGNORE INTO t VALUES (1, 'b', 5), (3, 'c', 1), (3, 'd', 2)",
+         [(1, "a", 0)], [(1, "a", 0), (3, "c", 1)]),
+        ("INSERT INTO t (n, id) SELECT 7, 1 ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n WHERE t.n < 9",
          [(1, "a", 1)], [(1, "a", 8)]),
         ("INSERT INTO t (n, id) SELECT 7, 1 ON CONFLICT DO NOTHING", [(1, "a", 1)], [(1, "a", 1)]),
         ("WITH x AS (SELECT 9 AS id) INSERT OR REPLACE INTO t (id) SELECT id FROM x", [], [(9, None, None)]),
@@ -227,7 +234,7 @@ def test_each_statement_of_a_command_counts_and_so_does_each_entry_of_commands()
 @pytest.mark.parametrize(
     ("fields", "code", "index", "position"),
     [
-        ({"command": "SELECT 1; SELECT * FORM t"}, "ParserException", 1, 23),
+        ({"command": "SELECT 1; SELECT * FORM t"}, "ParserException", 1, 24),
         ({"commands": ["SELECT 1", "SELECT 'ü' FORM\n  t t t"]}, "ParserException", 1, 18),
         ({"command": "SELECT 'open"}, "ParserException", 0, 7),
         ({"command": "BEGIN; SELECT 1"}, "transaction", 0, None),

@@ -247,8 +247,7 @@ def _place_in(text: str) -> int | None:
         try:
             parser.extract_statements(text)
         except duckdb.Error as error:
-            _, byte = described(error)
-            return None if byte is None else len(text.encode()[:byte].decode(errors="ignore"))
+            return described(error)[1]  # its parser counts characters, whatever comes later counts bytes
     return None
 
 
