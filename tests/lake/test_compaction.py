@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pyarrow as pa
@@ -16,7 +17,9 @@ from headwater.lake.maintenance.choosing import Move, Wishes
 from headwater.lake.maintenance.compacting import compact
 from headwater.lake.maintenance.model import Limits, TableCompaction
 from headwater.lake.maintenance.moving import LocalMover, Moved
+from headwater.lake.model import NameMapping
 from headwater.lake.writing.staging import Stager
+from headwater.lake.writing.stored_files import stage_stored_file
 from tests.support import catalog_rows, duck
 
 
@@ -50,6 +53,13 @@ def everything(lake: Lake, table: str) -> dict[int, list[tuple[Any, ...]]]:
 def feed(lake: Lake, table: str, start: int, end: int) -> list[tuple[Any, ...]]:
     rows = lake.changes(table, start, end).to_pylist()
     return sorted((tuple(v for k, v in row.items() if "time" not in k) for row in rows), key=repr)
+
+
+def duckdb_feed(lake: Lake, start: int, end: int) -> list[tuple[Any, ...]]:
+    con = duck(lake.dsn)
+    rows = con.execute(f"FROM ducklake_table_changes('lake', 'main', 't', {start}, {end})").fetchall()
+    con.close()
+    return sorted(map(plain, rows), key=repr)
 
 
 def one(lake: Lake, table: str = "t", **wishes: Any) -> TableCompaction:
@@ -87,6 +97,7 @@ def test_small_files_become_one_and_nothing_else_changes(filled: Lake) -> None:
     with lake.transaction() as tx:
         tx.append("t", [{"a": 1000, "b": "z", "f": float("nan")}])
     before = everything(lake, "t")
+    told = duckdb_feed(lake, 1, max(before))
     result = one(lake, rewrite=False)
     # Five of the files have deletes that older snapshots do not have.
     assert (result.merged_files, result.files_written) == (4, 1)
@@ -97,6 +108,8 @@ def test_small_files_become_one_and_nothing_else_changes(filled: Lake) -> None:
     assert lake_before.items() <= after.items()
     assert feed(lake, "t", 1, last) == changes
     assert lake.changes("t", max(before) + 1, max(after)).num_rows == 0
+    assert duckdb_feed(lake, 1, max(before)) == told
+    assert duckdb_feed(lake, max(before) + 1, max(after)) == []
     assert lake.snapshot().changes == "inline_flush:1,merge_adjacent:1"
     assert check_health(lake) == []
     assert one(lake, rewrite=False).changed is False
@@ -392,6 +405,28 @@ def test_a_stream_of_rows_says_of_nan_what_is_true(lake: Lake, monkeypatch: pyte
     assert lake.read("t", where="a > 100").num_rows == 1
     assert check_health(lake) == []
     con.close()
+
+
+def test_files_that_name_their_columns_otherwise_are_merged_too(lake: Lake, tmp_path: Path) -> None:
+    with lake.transaction() as tx:
+        tx.create_table("t", {"a": "int64", "s": "struct(x int32)"})
+        tx.set_option("data_inlining_row_limit", 0)
+    table = lake.table("t")
+    a, s = table.columns
+    names = [NameMapping("alpha", a.id), NameMapping("sigma", s.id, (NameMapping("xi", s.children[0].id),))]
+    for number in range(2):
+        path = tmp_path / f"{number}.parquet"
+        rows = {"alpha": [number, 10], "sigma": pa.array([{"xi": 1}, None], pa.struct([("xi", pa.int32())]))}
+        pq.write_table(pa.table(rows), path)
+        with lake.transaction() as tx:
+            staged = stage_stored_file(lake.store, table, str(path), columns=table.columns, mapping=names)
+            tx.add_files("t", [staged])
+    with lake.transaction() as tx:
+        tx.append("t", [{"a": 5, "s": {"x": 7}}])
+    before = everything(lake, "t")
+    assert one(lake).merged_files == 3
+    assert before.items() <= everything(lake, "t").items()
+    assert lake.scan("t").files[0].file.mapping_id is None
 
 
 def test_every_type_moves_as_it_is(lake: Lake) -> None:

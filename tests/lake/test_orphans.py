@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from headwater.errors import HeadwaterError, InvalidInputError
 from headwater.lake.lake import Lake
 from headwater.lake.writing import draft as drafts
+from headwater.lake.writing.stored_files import stage_stored_file
 
 ROWS = [{"a": i} for i in range(50)]
 
@@ -95,3 +97,13 @@ def test_a_slow_transaction_never_commits_a_file_that_was_removed(
     with pytest.raises(HeadwaterError):
         slow.commit()
     assert lake.read("t").num_rows == 0
+
+
+def test_a_file_that_the_catalog_spells_otherwise_stays(left_behind: tuple[Lake, Path]) -> None:
+    lake, orphan = left_behind
+    table = lake.table("t")
+    with lake.transaction() as tx:
+        staged = stage_stored_file(lake.store, table, str(orphan), columns=table.columns)
+        tx.add_files("t", [replace(staged, path=f"file://{orphan}", path_is_relative=False)])
+    assert lake.remove_orphans(dry_run=False).files == 0
+    assert lake.read("t").num_rows == 100

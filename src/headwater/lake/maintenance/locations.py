@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 
 from psycopg import sql
 
 from headwater.lake.connection import Connection, Database
+from headwater.storage.locations import parse_location
 
 #: How DuckDB and Headwater call the files they write, and the folders of Spark's writer.
 _OUR_NAME = re.compile(
@@ -75,6 +77,25 @@ def known_files(db: Database, connection: Connection, data_path: str) -> set[str
             stated = "" if row is None else str(row[0])
         known |= _named(connection, schema, stated, None, scheduled=True)
     return known
+
+
+def names_in_use(connection: Connection, names: Sequence[str]) -> set[str]:
+    """Which of these file names (without folders) any lake of the database uses, wherever the file is."""
+    used: set[str] = set()
+    for schema in catalogs(connection):
+        for table in ("ducklake_data_file", "ducklake_delete_file"):
+            query = sql.SQL(
+                "SELECT name FROM (SELECT regexp_replace(path, '^.*/', '') AS name FROM {}) f "
+                "WHERE name = ANY(%s)"
+            ).format(sql.Identifier(schema, table))
+            used |= {row[0] for row in connection.execute(query, (list(names),)).fetchall()}
+    return used
+
+
+def one_spelling(location: str) -> tuple[str, str | None, str]:
+    """A location however it is spelled: catalogs hold `/x`, `file:///x` and `s3a://` side by side."""
+    place = parse_location(location)
+    return place.kind, place.account, posixpath.normpath(place.path)
 
 
 def _named(

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from headwater.errors import InvalidInputError
 from headwater.lake.connection import Connection, Database
 from headwater.lake.maintenance.cleaning import remove_files
-from headwater.lake.maintenance.locations import has_our_name, known_files, named_files
+from headwater.lake.maintenance.locations import has_our_name, known_files, names_in_use, one_spelling
 from headwater.lake.maintenance.locking import in_turn
 from headwater.lake.maintenance.model import Age, RemovalResult, moment
 from headwater.lake.writing.commit import SHORTEST_GRACE
@@ -50,7 +50,7 @@ def remove_orphans(
     uploads = 0
     if not dry_run:
         for start in range(0, len(found), _AT_ONCE):
-            failed += _remove(db, store, data_path, found[start : start + _AT_ONCE])
+            failed += _remove(db, store, found[start : start + _AT_ONCE])
         uploads = store.abort_uploads(data_path, before)
     gone = [file for file in found if file.location not in set(failed)]
     return RemovalResult(
@@ -69,16 +69,17 @@ def _orphans(db: Database, store: Store, data_path: str, before: datetime) -> tu
     # The listing comes first: a file that is committed after it is known by then.
     stored = [file for file in store.list(data_path) if has_our_name(file.location)]
     known = db.read(lambda connection: known_files(db, connection, data_path))
-    unknown = [file for file in stored if file.location not in known]
+    spelled = {one_spelling(location) for location in known}
+    unknown = [file for file in stored if one_spelling(file.location) not in spelled]
     old = [file for file in unknown if file.modified < before]
     return old, len(unknown) - len(old)
 
 
-def _remove(db: Database, store: Store, data_path: str, batch: list[StoredFile]) -> list[str]:
-    locations = [file.location for file in batch]
+def _remove(db: Database, store: Store, batch: list[StoredFile]) -> list[str]:
+    names = {file.location: file.location.rpartition("/")[2] for file in batch}
 
     def work(connection: Connection) -> list[str]:
-        named = named_files(db, connection, data_path, locations)
-        return remove_files(store, [location for location in locations if location not in named])
+        used = names_in_use(connection, list(names.values()))
+        return remove_files(store, [location for location, name in names.items() if name not in used])
 
     return in_turn(db, work)
