@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -13,10 +15,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from pyspark.sql import SparkSession
 
 from headwater.lake.writing.commit import turn_key
 from headwater.playbook.runners.local import LocalRunner
+from headwater.playbook.runners.spark import SparkRunner
 from headwater.playbook.task import Outcome, Task
+from headwater.settings.model import SparkSettings
+from headwater.spark.session import open_session
+from tests.spark.conftest import spark as spark  # noqa: PLC0414  (a fixture)
 
 
 @pytest.fixture(scope="module")
@@ -184,3 +191,78 @@ def test_abandoning_a_loop_stops_its_workers(new_database: str, tmp_path: Path) 
         outcomes.close()  # type: ignore[attr-defined]
         assert time.monotonic() - began < 3
         assert values(done(own.run([ducklake(new_database, tmp_path, "SELECT 2")], 1))[0]) == [2]
+
+
+def in_both(spark_runner: SparkRunner, dsn: str, folder: Path) -> None:
+    """The same tasks through both runners: the same results but for names of workers and times."""
+    found = {}
+    with LocalRunner(workers=2) as local:
+        for name, runner in (("local", local), ("spark", spark_runner)):
+            more = {"run_id": name, "catalog_name": name}
+            done(runner.run([ducklake(dsn, folder, "CREATE TABLE t (i INTEGER, n INTEGER)", **more)], 1))
+            commands = [f"INSERT INTO t VALUES ({item}, 0)" for item in range(8)]
+            commands += ["UPDATE t SET n = n + 1"] * 4
+            tasks = [ducklake(dsn, folder, text, item, **more) for item, text in enumerate(commands)]
+            first = done(runner.run(tasks[:8], 4))
+            second = done(runner.run(tasks[8:], 4))
+            results = [outcome.envelope["result"] for outcome in (*first, *second) if outcome.envelope]
+            (failed,) = runner.run([ducklake(dsn, folder, "SELECT nope", **more)], 1)
+            (last,) = done(runner.run([ducklake(dsn, folder, "SELECT i, n FROM t ORDER BY i", **more)], 1))
+            assert last.envelope is not None
+            found[name] = results, failed.error, last.envelope["result"], set(last.envelope["catalog_info"])
+    assert found["spark"] == found["local"]
+    assert [tuple(row.values()) for row in found["spark"][2]["commands"][0]["rows"]] == [
+        (i, 4) for i in range(8)
+    ]
+
+
+def test_spark_runs_the_same_tasks_with_the_same_results(
+    spark: SparkSession, new_database: str, tmp_path: Path
+) -> None:
+    with SparkRunner(spark) as runner:
+        in_both(runner, new_database, tmp_path)
+
+
+def test_a_worker_lost_in_spark_is_replaced(spark: SparkSession, new_database: str, tmp_path: Path) -> None:
+    with SparkRunner(spark) as runner:
+        done(runner.run([ducklake(new_database, tmp_path, "CREATE TABLE t (i INTEGER)")], 1))
+        code = "import os; result = os.getpid()"
+        (outcome,) = done(runner.run([Task("run", "pid", "python", {"code": code})], 1))
+        assert outcome.envelope is not None
+        fatal = Task("run", "die", "python", {"code": "import os; os._exit(1)"})
+        (lost,) = runner.run([fatal], 1)
+        assert lost.error is not None
+        assert (lost.error.kind, lost.error.retryable) == ("worker_lost", False)
+        tasks = [
+            ducklake(new_database, tmp_path, f"INSERT INTO t VALUES ({item})", item) for item in range(3)
+        ]
+        outcomes = list(runner.run([fatal, *tasks], 1))
+        assert [outcome.error and outcome.error.kind for outcome in outcomes] == [
+            "worker_lost",
+            None,
+            None,
+            None,
+        ]
+        (outcome,) = done(runner.run([ducklake(new_database, tmp_path, "SELECT i FROM t ORDER BY i")], 1))
+        assert values(outcome) == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_the_same_on_executors_of_their_own(new_database: str, tmp_path: Path) -> None:
+    """Two executors of a cluster on this machine, started by a process that has no other Spark."""
+    script = (
+        "import sys; from pathlib import Path; from tests.playbook.test_runners import on_a_cluster; "
+        "on_a_cluster(sys.argv[1], Path(sys.argv[2]))"
+    )
+    subprocess.run([sys.executable, "-c", script, new_database, str(tmp_path)], check=True, timeout=240)
+
+
+def on_a_cluster(dsn: str, folder: Path) -> None:
+    """What that process does."""
+    settings = SparkSettings("local-cluster[2,1,1024]", {"spark.driver.memory": "1g"})
+    session = open_session(settings)
+    try:
+        with SparkRunner(session) as runner:
+            in_both(runner, dsn, folder)
+    finally:
+        session.stop()

@@ -36,6 +36,8 @@ _LOST = (
     "the database system is",
     "SSL connection has been closed",
     "connection has been closed",
+    # What broke was met by the extension itself, which went on without saying so.
+    "Current transaction is aborted",
 )
 _KINDS: tuple[tuple[type[duckdb.Error], str], ...] = (
     (duckdb.TransactionException, "conflict"),
