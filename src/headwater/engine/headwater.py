@@ -62,6 +62,7 @@ class Headwater:
         """The DuckLake catalog: transactions, snapshots, scans, reads."""
         self.settings = settings
         """What the settings file and the environment say."""
+        lake.kept_columns.most_bytes = settings.lake.keep_mb << 20
         self._server = server
         self._given_spark = spark
 

@@ -45,6 +45,7 @@ from headwater.lake.reading.change_plan import ChangePlan, plan_changes
 from headwater.lake.reading.change_range import Since
 from headwater.lake.reading.change_reader import read_changes
 from headwater.lake.reading.column_history import ColumnVersion, column_history
+from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.read import iter_plan, read_plan
 from headwater.lake.reading.scan import ScanPlan, find_and_plan, plan_scan
 from headwater.lake.writing.commit import CommitInfo
@@ -66,6 +67,8 @@ class Lake:
         self._context = LakeContext(db, store, CatalogReader(db, data_path))
         self.data_path = data_path
         """Where the files are; ends in `/`."""
+        self.kept_columns = KeptColumns()
+        """Columns of files that this process looks things up in again and again."""
 
     @classmethod
     def open(

@@ -13,7 +13,6 @@ from headwater.algebra.changes import PLACE
 from headwater.algebra.relations import ROW_ID, WEIGHT, Scan
 from headwater.algebra.stages import SHOWN
 from headwater.lake.model import Table
-from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.scan import ScanPlan
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.compiling import FUNCTION, Compiled
@@ -43,7 +42,6 @@ class WaveState:
     tx: Transaction
     #: What was read of changes, by this wave and those before.
     shared: SharedChanges = field(default_factory=SharedChanges)
-    columns: KeptColumns = field(default_factory=KeptColumns)
     #: Changes of stored results by table id, as this wave makes them.
     moved: dict[int, Delta] = field(default_factory=dict)
     #: Results that this wave makes from nothing, by table id.

@@ -177,7 +177,7 @@ class Narrowing:
                 [c.name for c in wanted],
                 _MOST_ROWS,
                 replan=not stored,
-                kept=self.inputs.wave.columns,
+                kept=lake.kept_columns,
             )
             if got is None:
                 return None

@@ -12,7 +12,6 @@ from uuid import uuid4
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StreamTableError
 from headwater.lake.catalog import CatalogState, table_name
 from headwater.lake.lake import Lake
-from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.secrets import Secrets
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.binding import parse_type
@@ -89,7 +88,6 @@ class Streams:
         self._sealing = Sealing(Secrets(lake))
         self._compiled: dict[tuple[str, str, int], Compiled] = {}
         self._shared = SharedChanges()
-        self._columns = KeptColumns()
 
     # -- looking ------------------------------------------------------------------------------------
 
@@ -342,9 +340,9 @@ class Streams:
             wanted = [self.get(name).id for name in names]
         if not wanted:
             return []
-        done = Wave(
-            self.lake, self.store, self.connector, self._compile, streams, full, self._shared, self._columns
-        ).run(wanted)
+        done = Wave(self.lake, self.store, self.connector, self._compile, streams, full, self._shared).run(
+            wanted
+        )
         served = {str(stream.name) for stream in streams if any(sink.remote for sink in stream.sinks)}
         if served:
             self.publisher.deliver([result.name for result in done if result.name in served])

@@ -16,7 +16,6 @@ from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_rand
 from headwater.errors import ConflictError, HeadwaterError, QueryError, SnapshotError, StreamTableError
 from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
-from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.compiling import Compiled, compile_definition
 from headwater.refresh.computing import Computation, Outcome
@@ -57,7 +56,6 @@ class Wave:
     streams: Sequence[StreamTable]
     full: bool = False
     shared: SharedChanges = field(default_factory=SharedChanges)
-    columns: KeptColumns = field(default_factory=KeptColumns)
     wave_id: str = field(default_factory=lambda: uuid4().hex)
     _tries: int = 0
 
@@ -164,7 +162,7 @@ class Wave:
     def _attempt(
         self, session: LakeSpark, tx: Transaction, due: Sequence[StreamTable], wanted: Sequence[str]
     ) -> dict[str, RefreshResult]:
-        state = WaveState(session, tx, self.shared, self.columns)
+        state = WaveState(session, tx, self.shared)
         moment = datetime.now(UTC)
         results: dict[str, RefreshResult] = {}
         failed: dict[str, str] = {}

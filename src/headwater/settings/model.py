@@ -20,6 +20,8 @@ class LakeSettings:
     data_path: str | None = None
     encrypted: bool = False
     folder: str = DEFAULT_FOLDER
+    #: Megabytes of memory for columns of files that refreshes look things up in again and again.
+    keep_mb: int = 1024
 
 
 @dataclass(frozen=True, slots=True)

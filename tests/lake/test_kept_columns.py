@@ -1,0 +1,45 @@
+"""Columns of files that are kept in memory."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.lake.reading.kept_columns import KeptColumns
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    file = tmp_path / "f.parquet"
+    rows = pa.table({name: pa.array([seed * n for n in range(100)]) for seed, name in enumerate("abc", 1)})
+    pq.write_table(
+        rows.append_column("s", pa.array([f"text {n}" for n in range(100)])), file, row_group_size=30
+    )
+    return str(file)
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1500, 1 << 20])
+def test_what_is_kept_is_what_the_file_has_and_never_too_much(path: str, most_bytes: int) -> None:
+    kept, dice = KeptColumns(most_bytes), random.Random(most_bytes)
+    for _ in range(60):
+        groups = sorted(dice.sample(range(4), dice.randint(1, 4)))
+        names = dice.sample(["a", "b", "c", "s"], dice.randint(1, 4))
+        with pa.OSFile(path) as source:
+            parquet = kept.open(path, source)
+            found = kept.read(path, parquet, groups, names)
+            assert found.equals(parquet.read_row_groups(groups, columns=names).select(names))
+        assert 0 <= kept.bytes <= most_bytes
+
+
+def test_what_is_kept_is_not_read_again(path: str) -> None:
+    kept = KeptColumns()
+    with pa.OSFile(path) as source:
+        first = kept.read(path, kept.open(path, source), [0, 2], ["a", "s"])
+    with pa.OSFile(path) as source:
+        parquet = kept.open(path, source)
+    # The file is closed by now.
+    assert kept.read(path, parquet, [2], ["a"]).equals(first.select(["a"]).slice(30))
