@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from headwater.cli.output import Block, Grid, Line, progress
 
 if TYPE_CHECKING:
     from headwater.playbook.copying import Copied, OldDatabase
-    from headwater.playbook.migrating import Migration
+    from headwater.playbook.migrating import Destination, Migration
 
 
 @dataclass(frozen=True)
@@ -146,31 +147,32 @@ def _pending(found: OldDatabase) -> tuple[Copied, ...]:
     return (*tables, *(Copied(str(one.name), "view", None, "copied") for one in found.views))
 
 
-def _copied(found: OldDatabase, catalog: str, data_path: str, destination: Any) -> tuple[Copied, ...]:
+def _copied(found: OldDatabase, catalog: str, data_path: str, destination: Destination) -> tuple[Copied, ...]:
     from headwater.playbook.copying import copy
     from headwater.playbook.sessions import LakePlace, open_lake
 
-    dsn = destination.catalog_connection or _dsn(destination.auth)
     local = data_path if "://" in data_path else str(Path(data_path).expanduser().absolute())
-    with progress(f"copying {found.file}", quiet=current().output == "json"):
-        lake = open_lake(LakePlace(dsn, catalog, local))
-        try:
-            return copy(found, lake)
-        finally:
-            lake.close()
+    with (
+        progress(f"copying {found.file}", quiet=current().output == "json"),
+        _address(destination) as dsn,
+        closing(open_lake(LakePlace(dsn, catalog, local))) as lake,
+    ):
+        return copy(found, lake)
 
 
-def _dsn(credential: str) -> str:
-    """The address that a credential stands for."""
+@contextmanager
+def _address(destination: Destination) -> Iterator[str]:
+    """Where PostgreSQL is. An embedded one runs as long as somebody has the project's lake open."""
     from headwater.engine.connecting import connect, resolve
     from headwater.playbook.credentials import Credentials
     from headwater.settings import load_settings
 
     target = resolve(load_settings(current().config))
-    if target.dsn is None and not target.server_folder.exists():
-        return Credentials(None).get(credential).dsn
-    with connect(config=current().config, create=False) as hw:
-        return Credentials(hw.lake).get(credential).dsn
+    with ExitStack() as stack:
+        lake = None
+        if target.dsn is not None or target.server_folder.exists():
+            lake = stack.enter_context(connect(config=current().config, create=False)).lake
+        yield destination.catalog_connection or Credentials(lake).get(str(destination.auth)).dsn
 
 
 def _written(file: Path, out: Path | None, migration: Migration) -> str:
