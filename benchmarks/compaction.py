@@ -23,6 +23,7 @@ from benchmarks.spark_session import in_turns_prepared, spark_session
 from headwater.lake.lake import Lake
 from headwater.lake.maintenance.choosing import Wishes
 from headwater.lake.maintenance.compacting import compact
+from headwater.lake.maintenance.moving import LocalMover, Mover
 from headwater.spark.maintenance import SparkMover
 from headwater.storage.options import StorageOptions
 
@@ -46,10 +47,10 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
     with spark_session(environment) as spark:
         mover = SparkMover(lambda: spark, few_bytes=0)
 
-        def ours() -> None:
+        def ours(how: Mover) -> None:
             # Spark's own writer does not wait for the disk either.
             opened = Lake.open(copies[-1].dsn, storage=StorageOptions(local_fsync=False))
-            done = compact(opened, ["orders"], Wishes(target_size=TARGET_SIZE), mover=mover)
+            done = compact(opened, ["orders"], Wishes(target_size=TARGET_SIZE), mover=how)
             assert done.total("merged_files") == FILES, done
             opened.close()
 
@@ -69,12 +70,15 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
                 shutil.rmtree(old)
             os.sync()
 
-        mine, theirs, duck = in_turns_prepared(
-            [ours, spark_alone, duckdb_merge], environment.rounds(3), prepare
+        mine, here, theirs, duck = in_turns_prepared(
+            [lambda: ours(mover), lambda: ours(LocalMover()), spark_alone, duckdb_merge],
+            environment.rounds(3),
+            prepare,
         )
         what = f"compact {FILES:,} files, {int(ROWS * scale):,} rows"
         yield Result(what, "Spark alone", mine, theirs, TARGET)
         yield Result(what, "merge_adjacent_files", mine, duck)
+        yield Result(f"{what}, in one process", "merge_adjacent_files", here, duck, TARGET)
         few = _filled(environment, int(ROWS * scale / 10), FILES)
         yield Result(
             f"peak memory of the driver (MB), {int(ROWS * scale):,} rows",

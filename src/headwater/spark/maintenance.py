@@ -19,8 +19,8 @@ from headwater.lake.maintenance.choosing import Move
 from headwater.lake.maintenance.moving import LocalMover, Moved, attempt
 from headwater.lake.writing.staging import Stager
 
-#: Fewer bytes than this are not worth a job.
-_FOR_THE_DRIVER = 64 << 20
+#: Fewer bytes than this are not worth a job; they go through this process a row group at a time.
+_FOR_THE_DRIVER = 256 << 20
 #: Tasks of a wave, for each that can run at once: the commit after it waits for the slowest.
 _TASKS = 4
 _RESULT = st.StructType([st.StructField("place", st.LongType()), st.StructField("outcome", st.BinaryType())])
