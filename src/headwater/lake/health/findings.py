@@ -177,7 +177,7 @@ PROBLEMS: dict[str, Problem] = {
     "file_orphaned": Problem(
         "warn",
         "Files that no snapshot names: left by a writer that was interrupted. They only take up space.",
-        "In DuckDB: CALL ducklake_delete_orphaned_files('lake', older_than => now() - INTERVAL 1 DAY).",
+        "`headwater cleanup --orphans` lists them, and with --remove-orphans removes those older than a day.",
     ),
 }
 
