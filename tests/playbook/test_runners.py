@@ -23,7 +23,7 @@ from headwater.playbook.runners.spark import SparkRunner
 from headwater.playbook.task import Outcome, Task
 from headwater.settings.model import SparkSettings
 from headwater.spark.session import open_session
-from tests.spark.conftest import spark as spark  # noqa: PLC0414  (a fixture)
+from tests.spark.conftest import spark as spark
 
 
 @pytest.fixture(scope="module")
@@ -196,9 +196,9 @@ def test_abandoning_a_loop_stops_its_workers(new_database: str, tmp_path: Path) 
 def in_both(spark_runner: SparkRunner, dsn: str, folder: Path) -> None:
     """The same tasks through both runners: the same results but for names of workers and times."""
     found = {}
-    with LocalRunner(workers=2) as local:
+    with LocalRunner(workers=1) as local:
         for name, runner in (("local", local), ("spark", spark_runner)):
-            more = {"run_id": name, "catalog_name": name}
+            more: dict[str, Any] = {"run_id": name, "catalog_name": name}
             done(runner.run([ducklake(dsn, folder, "CREATE TABLE t (i INTEGER, n INTEGER)", **more)], 1))
             commands = [f"INSERT INTO t VALUES ({item}, 0)" for item in range(8)]
             commands += ["UPDATE t SET n = n + 1"] * 4
