@@ -430,6 +430,47 @@ def test_spark_and_refresh_work_on_the_lake(spark_hw: Headwater, tmp_path: Path)
     assert "nothing" in bad["message"]
 
 
+def test_in_spark_s_executors_the_same_comes_out(spark_hw: Headwater, tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        f"""
+        runner: spark
+        workload: {{connection: "{spark_hw.lake.dsn}"}}
+        workflow:
+          - step: create
+            tool: ducklake
+            catalog_connection: "{{{{ connection }}}}"
+            catalog_name: analytics
+            data_path: "{tmp_path}/files"
+            command: CREATE TABLE t (id INTEGER)
+            next: load
+          - step: load
+            loop: {{collection: [1, 2, 3, 4], element: id, mode: async}}
+            tool: ducklake
+            auth: {{credential: shop}}
+            catalog_name: analytics
+            data_path: "{tmp_path}/files"
+            command: INSERT INTO t VALUES ({{{{ id }}}})
+            next: look
+          - step: look
+            tool: ducklake
+            auth: shop
+            catalog_name: analytics
+            data_path: "{tmp_path}/files"
+            command: SELECT list(id ORDER BY id) AS ids FROM t
+            vars: {{ids: "{{{{ result.data.command_0.rows[0].ids }}}}"}}
+        """,
+    )
+    fields = psycopg.conninfo.conninfo_to_dict(spark_hw.lake.dsn)
+    spark_hw.playbooks.credentials().add(make_credential("shop", "postgres", fields))
+    report, _ = play(spark_hw, path)
+    assert (report.status, report.error) == ("done", None)
+    assert (report.run.runner, report.vars) == ("spark", {"ids": [1, 2, 3, 4]})
+    item = report.step("load").items[3].envelope
+    assert item is not None
+    assert item["result"]["commands"] == [{"command_index": 0, "affected_rows": 1, "status": "executed"}]
+
+
 @pytest.mark.parametrize(
     ("text", "statements"),
     [

@@ -213,7 +213,10 @@ class Playbooks:
                 {(each.step, each.visit): each for each in earlier},
                 options.force,
             )
-            _to_the_end(running, recorder, runners, resumed=bool(earlier))
+            try:
+                _to_the_end(running, recorder, runners, resumed=bool(earlier))
+            finally:
+                services.close()
         if run.sealed is not None and self.store.get(run.id).status == "done":
             Secrets(self._hw.lake).delete(run.sealed)
         return self.report(run.id)
@@ -375,6 +378,11 @@ class _Services:
     def cancel(self) -> None:
         if self._used_spark:
             self.headwater.spark.sparkContext.cancelJobsWithTag(self._tag)
+
+    def close(self) -> None:
+        """What this thread does in Spark from now on is no part of the run."""
+        if self._used_spark:
+            self.headwater.spark.sparkContext.removeJobTag(self._tag)
 
 
 def _runner(playbook: Playbook, options: RunOptions) -> str:
