@@ -42,7 +42,7 @@ class World:
         count = self.random.choice([1, 3, 12, 30])
         new = range(self.key, self.key + count)
         self.key += count
-        self.rows.update({k: (f"v{k}", None) for k in new})
+        self.rows.update({k: (f"v{k}", 7 if self.columns == 3 else None) for k in new})
         if con is not None:
             con.execute(f"INSERT INTO t (k, v) SELECT i, 'v' || i FROM range({new.start}, {new.stop}) r(i)")
         else:
