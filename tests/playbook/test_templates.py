@@ -54,6 +54,7 @@ NAMES: dict[str, Any] = {
         ("{% set twice = ids[0] * 2 %}{{ twice }}", "14"),
         ("{{ {'a': ids} | tojson }}", '{"a": [7, 8]}'),
         ("{{ 'a b'.split(' ') }}", ["a", "b"]),
+        ("{{ ids[1:] }} {{ name[:2] }}", "[8] Ad"),
         ("{{ name | replace('a', 'o') }}", "Ado"),
     ],
 )
@@ -108,6 +109,8 @@ def test_a_condition_that_is_neither_true_nor_false_is_an_error() -> None:
         ("a: 'x {{ nothing }}'", "f:1:7", "null, in the middle", "default"),
         ("a: '{{ 1 / 0 }}'", "f:1:5", "division by zero", None),
         ("a: '{{ name + 1 }}'", "f:1:5", "TypeError", None),
+        ("a: '{{ workload[1:] }}'", "f:1:5", "no slices", None),
+        ("a: '{{ ids | map(attribute=nope) }}'", "f:1:28", "`nope` is not defined", None),
     ],
 )
 def test_errors_have_a_place_and_name_the_nearest(

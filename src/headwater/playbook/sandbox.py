@@ -205,6 +205,12 @@ def _concatenated(values: Sequence[Any]) -> str:
     return "".join(texts)
 
 
+def _sliced(value: Any, start: Any, stop: Any, step: Any) -> Any:
+    if not isinstance(_there(value), str | list | tuple):
+        raise TypeError(f"a {type(value).__name__} has no slices")
+    return value[_there(start) : _there(stop) : _there(step)]
+
+
 def _counted(values: Any) -> Iterator[Any]:
     for value in _there(values):
         _spend()
@@ -221,7 +227,7 @@ def _identifier(value: Any) -> Identifier:
 
 
 def _each(value: Any) -> Each:
-    return Each(_counted(value))
+    return Each(plain(one) for one in _counted(value))
 
 
 def _raw(value: Any) -> RawSql:
@@ -278,8 +284,9 @@ _STATEMENTS = (
 
 @pass_context
 def _held(_: Context, value: Any) -> Value:
-    # That it asks for the context keeps Jinja from calling it when it compiles.
-    return Value(_there(value))
+    # That it asks for the context keeps Jinja from calling it when it compiles. Views and generators are
+    # made plain here, where errors in them still belong to the template.
+    return Value(value if isinstance(value, RawSql | Identifier | Each) else plain(_there(value)))
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -289,7 +296,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def __init__(self) -> None:
         super().__init__(
-            undefined=Missing, finalize=_held, keep_trailing_newline=True, autoescape=False, cache_size=0
+            undefined=Missing,
+            finalize=_held,
+            keep_trailing_newline=True,
+            autoescape=False,
+            cache_size=0,
+            optimized=False,  # what is known when a template is compiled is bounded as well
         )
         self.globals = {"range": _range}
         self.filters = {
@@ -303,6 +315,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
             "raw": _raw,
             "_counted": _counted,
             "_concatenated": _concatenated,
+            "_sliced": _sliced,
         }
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
@@ -316,12 +329,12 @@ class Sandbox(ImmutableSandboxedEnvironment):
         for name_node in tree.find_all(nodes.Name):
             if name_node.name == "self":  # Jinja's handle of the template itself
                 raise TemplateSyntaxError("`self` is not defined.", name_node.lineno)
-        # `for` and `~` have no hook of their own, so they are sent through filters that count.
+        # `for`, `~` and slices have no hook of their own, so they are sent through filters.
         for turn in tree.find_all(nodes.For):
             if turn.recursive:
                 raise TemplateSyntaxError("`for … recursive` is not part of templates here.", turn.lineno)
             turn.iter = _filtered(turn.iter, "_counted")
-        _count_joins(tree)
+        _replace_operators(tree)
         return tree
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -336,7 +349,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def getitem(self, obj: Any, argument: Any) -> Any:
         """`obj[argument]`: a key, an index or a slice."""
-        _there(obj)
+        _there(obj), _there(argument)
         try:
             if isinstance(obj, Mapping) or (
                 isinstance(obj, Sequence) and isinstance(argument, int | slice) and argument is not True
@@ -370,26 +383,32 @@ def _bits(count: int) -> None:
         raise SecurityError(f"the template makes a number of more than {_MAX_BITS:,} bits.")
 
 
-def _filtered(value: nodes.Node, name: str) -> nodes.Filter:
-    return nodes.Filter(value, name, [], [], None, None, lineno=value.lineno, environment=SANDBOX)
+def _filtered(value: nodes.Node, name: str, *arguments: nodes.Node) -> nodes.Filter:
+    return nodes.Filter(
+        value, name, list(arguments), [], None, None, lineno=value.lineno, environment=SANDBOX
+    )
 
 
-def _count_joins(node: nodes.Node) -> None:
-    """Put `_concatenated` in the place of every `~`."""
+def _replace_operators(node: nodes.Node) -> None:
+    """Put filters in the place of operators that Jinja compiles to Python's own."""
     for name, value in node.iter_fields():
         if isinstance(value, list):
-            setattr(node, name, [_counting(inner) for inner in value])
+            setattr(node, name, [_replaced_operator(inner) for inner in value])
         else:
-            setattr(node, name, _counting(value))
+            setattr(node, name, _replaced_operator(value))
 
 
-def _counting(value: Any) -> Any:
+def _replaced_operator(value: Any) -> Any:
     if not isinstance(value, nodes.Node):
         return value
-    _count_joins(value)
-    if not isinstance(value, nodes.Concat):
-        return value
-    return _filtered(nodes.List(value.nodes, lineno=value.lineno, environment=SANDBOX), "_concatenated")
+    _replace_operators(value)
+    if isinstance(value, nodes.Concat):
+        return _filtered(nodes.List(value.nodes, lineno=value.lineno, environment=SANDBOX), "_concatenated")
+    if isinstance(value, nodes.Getitem) and isinstance(value.arg, nodes.Slice):
+        nothing = nodes.Const(None, lineno=value.lineno, environment=SANDBOX)
+        bounds = (value.arg.start, value.arg.stop, value.arg.step)
+        return _filtered(value.node, "_sliced", *(one or nothing for one in bounds))
+    return value
 
 
 SANDBOX = Sandbox()

@@ -104,16 +104,15 @@ class Scanner:
                 self._gap += "*"
             return edge.end()
         if self.state == "dollar":
-            position = self._until(text, at, re.compile(re.escape(self._tag)))
-            if self.state == "sql":
-                self._began, self._word = position, ""
-            return position
+            return self._until(text, at, re.compile(re.escape(self._tag)))
         return self._quoted(text, at)
 
     def _until(self, text: str, at: int, end: re.Pattern[str]) -> int:
         found = end.search(text, at)
         if found is None:
             return len(text)
+        if self.state == "dollar":
+            self._began, self._word = found.end(), ""
         self.state = "sql"
         return found.end()
 

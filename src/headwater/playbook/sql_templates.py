@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from headwater.errors import TemplateError
-from headwater.playbook.sandbox import MAX_TEXT, Each, Identifier, RawSql, Value, as_text, plain
+from headwater.playbook.sandbox import MAX_TEXT, Each, Identifier, RawSql, Value, as_text
 from headwater.playbook.sql_literals import literal, name
 from headwater.playbook.sql_scanner import UNCLOSED, Dialect, Scanner, in_word
 from headwater.playbook.templates import Rendering, compile_template, is_template
@@ -74,7 +74,7 @@ class _Sql:
         if scanner.state == "sql":
             self._literal(value)
         elif scanner.state in ("comment", "line comment"):
-            text = "" if value is None else as_text(plain(value))
+            text = "" if value is None else as_text(value)
             self._append(" " + re.sub(r"[^\w .,:=]", " ", text) + " ")
         elif value is None:
             raise self._error(
@@ -82,7 +82,7 @@ class _Sql:
                 "Leave the quotes out, and it becomes NULL.",
             )
         else:
-            text = ".".join(value) if isinstance(value, Identifier) else as_text(plain(value))
+            text = ".".join(value) if isinstance(value, Identifier) else as_text(value)
             self._append(self._escaped(text))
 
     def _scan(self) -> None:
@@ -147,8 +147,8 @@ class _Sql:
                 raise ValueError("there is no name: the list is empty.")
             return ", ".join(name(one, self._dialect) for one in value)
         if isinstance(value, Each):  # `x IN (NULL)` holds for no row, as `x IN ()` would
-            return ", ".join(literal(plain(one), self._dialect) for one in value) or "NULL"
-        return literal(plain(value), self._dialect)
+            return ", ".join(literal(one, self._dialect) for one in value) or "NULL"
+        return literal(value, self._dialect)
 
 
 def in_quotes(written: str) -> bool:

@@ -27,7 +27,6 @@ from headwater.playbook.sandbox import (
     Value,
     as_text,
     budget,
-    plain,
 )
 
 #: Names that every playbook's templates have, where they mean something; nothing else may be called so.
@@ -92,7 +91,7 @@ def render_text(text: str, names: Mapping[str, Any]) -> Any:
     compiled = compile_template(text)
     run = Rendering(text, compiled, names)
     if compiled.single:
-        return next(run.plain_value(part) for part in run if isinstance(part, Value))
+        return next(part.value for part in run if isinstance(part, Value))
     pieces, length = [], 0
     for part in run:
         if isinstance(part, Value):
@@ -156,10 +155,6 @@ class Rendering:
             except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
                 # What the operators and filters of a template say of values that do not fit them.
                 raise self.error(f"{type(error).__name__}: {error}.", trace=error) from None
-
-    def plain_value(self, part: Value) -> Any:
-        """The value without views, so that it can be kept."""
-        return plain(part.value)
 
     def error(
         self, message: str, hint: str | None = None, *, trace: Exception | None = None, needle: str = ""
