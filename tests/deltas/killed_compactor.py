@@ -7,7 +7,7 @@ import signal
 import sys
 from typing import Any
 
-from headwater.deltas import compacting
+from headwater.deltas import verifying
 from headwater.deltas.dataset import DeltaDataset
 from headwater.deltas.folding import Fold
 from headwater.lake.catalog import table_name
@@ -31,15 +31,15 @@ def arm(step: str) -> None:
     elif step == "stored":
         Fold.apply = die  # type: ignore[method-assign]
     elif step == "verified":
-        verify = compacting.verify
-        compacting.verify = lambda *args: (verify(*args), die())  # type: ignore[assignment,func-returns-value]
+        verify = verifying.verify
+        verifying.verify = lambda *args: (verify(*args), die())  # type: ignore[assignment]
     elif step == "locked":
         commit_module.Commit._statements = die  # type: ignore[method-assign]
     elif step == "written":
         commit_module.Commit._join = die  # type: ignore[method-assign]
     else:
         join = commit_module.Commit._join
-        commit_module.Commit._join = lambda *args: (join(*args), die())  # type: ignore[assignment,method-assign,func-returns-value]
+        commit_module.Commit._join = lambda *args: (join(*args), die())  # type: ignore[assignment,method-assign]
 
 
 def main(dsn: str, step: str) -> None:

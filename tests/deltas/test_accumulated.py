@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headwater.deltas import verifying
 from headwater.deltas.accumulated import AccumulatedLog
 from headwater.engine.deltas import Deltas
 from headwater.errors import DeltaError, InvalidInputError
@@ -87,10 +88,8 @@ def test_what_stood_before_a_rebuild_goes_with_the_row_that_says_so(
 def test_a_refresh_that_commits_during_compaction_is_kept(
     world: World, log: AccumulatedLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.deltas import row_log_folding
-
     _change(world)
-    verified = row_log_folding.StoredFiles.check_files
+    verified = verifying.StoredFiles.check_files
 
     def meanwhile(*args: Any) -> None:
         verified(*args)
@@ -98,7 +97,7 @@ def test_a_refresh_that_commits_during_compaction_is_kept(
         _insert(world, [9])
         world.refresh()
 
-    monkeypatch.setattr(row_log_folding.StoredFiles, "check_files", meanwhile)
+    monkeypatch.setattr(verifying.StoredFiles, "check_files", meanwhile)
     done = log.compact()
     assert done.snapshot_id is not None
     assert done.read_snapshot_id is not None

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from headwater.deltas import compacting, driver_folding
+from headwater.deltas import driver_folding, verifying
 from headwater.deltas.dataset import DeltaDataset
 from headwater.deltas.model import CompactionPolicy, bind
 from headwater.errors import (
@@ -75,14 +75,14 @@ def age(*paths: Path) -> None:
 
 def during(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object]) -> None:
     """Do something while a compaction has stored its files and not committed them."""
-    verify = compacting.verify
+    verify = verifying.verify
 
     def meanwhile(*args: Any) -> None:
         verify(*args)
-        monkeypatch.setattr(compacting, "verify", verify)
+        monkeypatch.setattr(verifying, "verify", verify)
         work()
 
-    monkeypatch.setattr(compacting, "verify", meanwhile)
+    monkeypatch.setattr(verifying, "verify", meanwhile)
 
 
 # -- loss or resurrection of data -------------------------------------------------------------------
@@ -145,9 +145,9 @@ KEYS: dict[str, tuple[list[Any], Any]] = {
     "uuid": ([str(UUID(int=1)), str(UUID(int=2))], UUID(int=2)),
     "date": ([dt.date(1500, 1, 1), dt.date(2026, 2, 3)], dt.date(2026, 2, 3)),
     "time": ([dt.time(0), dt.time(23, 59, 59, 999999)], dt.time(23, 59, 59, 999999)),
-    "timestamp": (_moments("2026-01-01", "1900-01-01"), *_moments("1900-01-01")),
-    "timestamp_s": (_moments("2026-01-01", "2026-01-02"), *_moments("2026-01-02")),
-    "timestamp_ms": (_moments("2026-01-01T00:00:00.001"), *_moments("2026-01-01T00:00:00.001")),
+    "timestamp": (_moments("2026-01-01", "1900-01-01"), _moments("1900-01-01")[0]),
+    "timestamp_s": (_moments("2026-01-01", "2026-01-02"), _moments("2026-01-02")[0]),
+    "timestamp_ms": (_moments("2026-01-01T00:00:00.001"), _moments("2026-01-01T00:00:00.001")[0]),
     "timestamp_ns": (_moments("2026-01-01", "2026-01-02"), "2026-01-02 00:00:00"),
     "timestamptz": ([dt.datetime(2026, 1, 1, tzinfo=dt.UTC)], "2026-01-01 02:00:00+02"),
     "float32": ([0.5, float("nan")], float("nan")),
@@ -169,7 +169,7 @@ def test_d4_a_tombstone_erases_keys_of_every_type(dataset: Opened, con: Any, kin
     done = one.compact()
     assert (done.tombstones_applied, done.tombstones_unmatched) == (2, 0)
     assert sorted(con.execute("SELECT v FROM crm.people").fetchall()) == hidden
-    assert sorted(one.read_arrow().column("v").to_pylist()) == [row[0] for row in hidden]
+    assert sorted(one.read_arrow().column("v").to_numpy().tolist()) == [row[0] for row in hidden]
 
 
 @pytest.mark.parametrize("kind", ["interval", "json", pa.list_(pa.int64()), pa.struct([("a", pa.int64())])])
@@ -660,7 +660,7 @@ def test_d28_only_files_with_affected_keys_are_written_in_order_and_size(
     assert len(written) > 1
     assert sum(file.record_count for file in written) == 199
     for file in written:
-        ids = pq.read_table(file.path).column("id").to_pylist()
+        ids = pq.read_table(file.path).column("id").to_numpy().tolist()
         assert ids == sorted(ids)
     changes = lake.changes(bound.base.name, done.snapshot_id, done.snapshot_id, net=True)
     assert changes.column("_change_type").to_pylist() == ["delete"]

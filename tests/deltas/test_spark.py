@@ -74,14 +74,14 @@ def test_both_engines_count_alike_on_keys_of_all_types(
     for engine in ("spark", "driver"):
         one = on_spark(f"typed.{engine}", key=names, schema=schema)
         one.write_delta(rows)
-        one.compact(engine=engine)  # type: ignore[arg-type]
+        one.compact(engine=engine)
         one.write_delta([rows[2] | {"v": 100}, rows[11] | {"k2": 50}])
         table = con.execute(f"SELECT * EXCLUDE v FROM typed.{engine} WHERE v IN (3, 5)").to_arrow_table()
         one.tombstone(table, actor="a", reason="r")
         before = sorted(con.execute(f"SELECT v FROM typed.{engine}").fetchall())
-        done = one.compact(engine=engine)  # type: ignore[arg-type]
+        done = one.compact(engine=engine)
         assert sorted(con.execute(f"SELECT v FROM typed.{engine}").fetchall()) == before
-        assert sorted(one.read_arrow().column("v").to_pylist()) == [row[0] for row in before]
+        assert sorted(one.read_arrow().column("v").to_numpy().tolist()) == [row[0] for row in before]
         results.append((done.final_rows, done.rows_updated, done.rows_inserted, done.tombstones_applied))
     assert results == [(11, 1, 1, 2)] * 2
 
@@ -125,10 +125,17 @@ def test_an_encrypted_lake_is_compacted_by_workers_and_what_they_store_is_verifi
     lake.close()
 
 
-def test_arrow_and_frames_may_be_mixed_within_one_key(on_spark: Opened, session: LakeSpark, con: Any) -> None:
+@pytest.mark.parametrize("driver", [True, False])
+def test_arrow_and_frames_may_be_mixed_within_one_key(
+    on_spark: Opened, session: LakeSpark, con: Any, monkeypatch: pytest.MonkeyPatch, driver: bool
+) -> None:
+    if not driver:
+        monkeypatch.setattr("headwater.deltas.frames._FEW_ROWS", 0)
     one = on_spark(key=["id"])
     one.write_delta(pa.table({"id": [1], "name": ["arrow"]}))
     one.write_delta(session.spark.sql("SELECT 1L AS id, 'frame' AS name"))
     assert seen(con) == collected(one.read()) == [(1, "frame")]
     one.write_delta(people((1, "again")))
-    assert seen(con) == collected(one.read()) == [(1, "again")]
+    one.write_delta(people((None, "null"), (2, "gone")))
+    one.tombstone(2, actor="a", reason="r")
+    assert seen(con) == collected(one.read()) == [(1, "again"), (None, "null")]

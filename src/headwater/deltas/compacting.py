@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from headwater.deltas import verifying
 from headwater.deltas.driver_folding import DriverFold
 from headwater.deltas.folding import Fold, Folded, plan_rows, stored_bytes
 from headwater.deltas.model import CompactResult, Dataset, bind_now
 from headwater.deltas.store import DatasetStore
-from headwater.deltas.verifying import verify
 from headwater.errors import NotFoundError
 from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
@@ -88,7 +88,7 @@ class Compacting:
             folded = DriverFold(fold, spark_too=engine == "auto").run()
             if folded is not None:
                 fold.apply(folded)
-                verify(fold, folded)
+                verifying.verify(fold, folded)
         if folded is None:
             from headwater.deltas.spark_folding import SparkFold
 
@@ -96,7 +96,7 @@ class Compacting:
             with SparkFold(fold, self.connector()) as work:
                 folded = work.run()
                 fold.apply(folded)
-                verify(fold, folded, work.twins)
+                verifying.verify(fold, folded, work.twins)
         result = self._result(fold, folded, operation_id)
         result = replace(result, engine=who, seconds=round(time.monotonic() - begun, 3))
         tx.join(self.store.fold(dataset.id, result, folded.unmatched))

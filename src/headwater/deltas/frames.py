@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
+from headwater.deltas.folding import plan_rows, stored_bytes
+from headwater.deltas.matching import fold_log
 from headwater.deltas.model import DELTA, OPERATION, PLACE, SEQUENCE, UPSERT, Bound, Pair
+from headwater.deltas.reading import log_rows
+from headwater.lake.model import Column
 from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import name_sql
+from headwater.spark.types import in_pieces, spark_schema, to_spark
+from headwater.spark.writing.rows import FOR_THE_DRIVER
 from headwater.typedefs import SnapshotId
 
 #: How many newer rows of its key a row of the log has, counted from 1; and the operation before it.
 BACK, BEFORE = "_hw_back", "_hw_before"
+#: A log of no more rows is read by the driver when a dataset is.
+_FEW_ROWS = 100_000
 
 
 def column(name: str, alias: str | None = None) -> SparkColumn:
@@ -48,14 +58,33 @@ def shown_frame(session: LakeSpark, bound: Bound, at: SnapshotId) -> DataFrame:
     plan = session.lake.scan(bound.log.name, at)
     if not plan.files and not plan.inlined:
         return base
-    log = session.reader.read(plan, wanted=(SEQUENCE,)).frame
-    newest = ordered(log, bound.key).where(F.col(BACK) == 1)
-    upserts = newest.where(F.col(OPERATION) == UPSERT)
+    if plan_rows(plan) <= _FEW_ROWS and stored_bytes(plan.files) <= FOR_THE_DRIVER:
+        keys, upserts = _folded_here(session, bound, at)
+        keys = F.broadcast(keys)
+    else:
+        keys = session.reader.read(plan, wanted=(SEQUENCE,)).frame
+        newest = ordered(keys, bound.key).where((F.col(BACK) == 1) & (F.col(OPERATION) == UPSERT))
+        upserts = newest.select(*(column(pair.log.name) for pair in bound.columns))
+    kept = base.alias("b").join(keys.alias("l"), same_key(bound.key, "b", "l", named=True), "left_anti")
+    return kept.unionAll(upserts.toDF(*(pair.name for pair in bound.columns)))
+
+
+def _folded_here(session: LakeSpark, bound: Bound, at: SnapshotId) -> tuple[DataFrame, DataFrame]:
+    """The keys of a short log, and the rows that it says last, read by the driver: no job has to."""
+    log = log_rows(session.lake, bound, at)
+    keys = log.select([pair.log.name for pair in bound.key])
+    newest = fold_log(keys, log.column(OPERATION), log.column(SEQUENCE)).newest
+    operations = log.column(OPERATION).to_pylist()
+    shown = [place for place in newest.tolist() if operations[place] == UPSERT]
+    rows = log.select([pair.log.name for pair in bound.columns]).take(np.array(shown, np.int64))
     return (
-        base.alias("b")
-        .join(log.alias("l"), same_key(bound.key, "b", "l", named=True), "left_anti")
-        .unionAll(upserts.select(*(column(pair.log.name).alias(pair.name) for pair in bound.columns)))
+        _local(session, keys.take(newest), [pair.log for pair in bound.key]),
+        _local(session, rows, [pair.log for pair in bound.columns]),
     )
+
+
+def _local(session: LakeSpark, rows: pa.Table, columns: Sequence[Column]) -> DataFrame:
+    return session.spark.createDataFrame(in_pieces(to_spark(rows, columns)), spark_schema(columns))
 
 
 def ordered(log: DataFrame, key: Sequence[Pair]) -> DataFrame:
