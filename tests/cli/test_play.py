@@ -182,3 +182,25 @@ def test_given_values_are_yaml_at_dotted_paths() -> None:
         "i": "1",
         "j": 1.1,
     }
+
+
+def test_a_resumed_run_knows_what_was_given(project: Lake) -> None:
+    Path("given.yaml").write_text(
+        """
+- step: once
+  tool: python
+  args: {who: "{{ who }}", password: "{{ password }}"}
+  code: |
+    from pathlib import Path
+    if not Path("seen").exists():
+        Path("seen").write_text("x")
+        raise ValueError("not yet")
+    result = args["who"] + str(len(args["password"]))
+"""
+    )
+    assert run("play", "given.yaml").code == 2
+    assert run("play", "given.yaml", "--set", "who=ada", "--set", "password=hunter2").code == 1
+    ran = run("play", "given.yaml", "--resume", "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.json["steps"][0]["envelope"]["result"] == "ada7"
+    assert run("play", "given.yaml", "--resume").code == 1

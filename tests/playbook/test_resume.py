@@ -292,3 +292,45 @@ def test_postgresql_restarts_during_a_run(tmp_path: Path) -> None:
         with duck(dsn, metadata_schema="analytics") as judge:
             assert judge.execute("SELECT count(*), count(DISTINCT id) FROM loaded").fetchone() == (30, 30)
     server.stop_if_unused()
+
+
+def test_runs_that_a_cancelled_run_called_are_cancelled_and_go_on_with_it(
+    hw: Headwater, tmp_path: Path
+) -> None:
+    written(
+        tmp_path,
+        f"""
+        workload: {{who: nobody, seconds: 0.2}}
+        workflow:
+          - step: each
+            loop: {{collection: "{{{{ range(300) if seconds else range(3) }}}}", element: n}}
+            tool: python
+            callable: {FUNCTIONS}:slow
+            args: {{folder: "{tmp_path}", name: "{{{{ who }}}}-{{{{ n }}}}", seconds: "{{{{ seconds }}}}"}}
+        """,
+        "inner.yaml",
+    )
+    path = written(
+        tmp_path,
+        """
+        - step: call
+          loop: {collection: [a, b], element: who, mode: async}
+          tool: playbook
+          path: inner.yaml
+          workload: {who: "{{ who }}"}
+        """,
+    )
+
+    def interrupt() -> None:
+        while len(traces(tmp_path)) < 4:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(RunCancelled):
+        hw.playbooks.run(path, None, RunOptions(workers=2))
+    deadline = time.monotonic() + 30
+    while any(run.status == "running" for run in hw.playbooks.store.runs(called=True)):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert [run.status for run in hw.playbooks.store.runs(called=True)] == ["cancelled"] * 3

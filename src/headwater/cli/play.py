@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,7 +18,7 @@ import click
 from headwater.cli.check import Checked
 from headwater.cli.main import EXIT_INTERRUPTED
 from headwater.cli.options import common_options, current
-from headwater.cli.output import Block, Line
+from headwater.cli.output import Block, Line, open_output
 from headwater.cli.runs import seconds_between, step_blocks
 
 if TYPE_CHECKING:
@@ -144,6 +146,8 @@ def command(
         connect(config=current().config, create=False) as hw,
         PlayDisplay.opened(sys.stderr, quiet=current().output == "json") as display,
     ):
+        if resume is not None:  # with what it began with
+            workload = dict(hw.playbooks.given(hw.playbooks.resumable(path, resume or None)))
         refused = _refused(hw, path, workload, credentials)
         if refused is not None:
             return refused
@@ -156,7 +160,17 @@ def command(
             try:
                 return Played(_play(hw, path, workload, from_step, resume, options))
             except RunCancelled as cancelled:
-                return Played(hw.playbooks.report(cancelled.run_id))
+                played = Played(hw.playbooks.report(cancelled.run_id))
+                _leave_if_busy(played)
+                return played
+
+
+def _leave_if_busy(played: Played) -> None:
+    """End the process although threads of it are still busy, with playbooks that the run called."""
+    if any(thread.name.startswith("headwater-driver") for thread in threading.enumerate()):
+        open_output(current().output).show(played)
+        sys.stdout.flush()
+        os._exit(played.exit_code)
 
 
 def _play(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -58,6 +59,8 @@ class RunOptions:
     force: bool = False
     """Resume although the document or a collection has changed."""
     listener: Listener = field(default=nobody, repr=False)
+    stopped: threading.Event | None = field(default=None, repr=False)
+    """Ends the run like Ctrl-C when it is set, from another thread."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +120,22 @@ class Playbooks:
         options: RunOptions = RunOptions(),  # noqa: B008  (frozen)
     ) -> RunReport:
         """Go on with a run that failed, was cancelled or interrupted: what is done is not repeated."""
-        playbook = load_playbook(path)
+        return self._resume(load_playbook(path), self.resumable(path, run_id), options)
+
+    def resumable(self, path: str | Path, run_id: str | None = None) -> Run:
+        """The run that `resume` goes on with: the one of that id, or the last one of a file."""
         run = self.unfinished(path) if run_id is None else self.store.get(run_id)
         if run is None:
             raise PlaybookRunError(
                 f"There is no unfinished run of {path}.", hint="Run it without --resume.", file=str(path)
             )
-        return self._resume(playbook, run, options)
+        if not run.unfinished:
+            raise PlaybookRunError(f"Run {run.id} is done.", hint="Run it without --resume.", run=run.id)
+        return run
+
+    def given(self, run: Run) -> Mapping[str, Any]:
+        """What was given for the workload when an unfinished run began."""
+        return given_before(run, self._hw.lake)
 
     def _start(
         self,
@@ -157,10 +169,6 @@ class Playbooks:
     def _resume(
         self, playbook: Playbook, run: Run, options: RunOptions, caller: _Caller | None = None
     ) -> RunReport:
-        if not run.unfinished:
-            raise PlaybookRunError(
-                f"Run {run.id} is done.", hint="Run it again without --resume.", run=run.id
-            )
         if run.file != _file(playbook.file) and not options.force:
             raise PlaybookRunError(
                 f"Run {run.id} is of another playbook: {run.file}.",
@@ -200,7 +208,7 @@ class Playbooks:
         )
         scopes = Scopes(self.store, run.id, workload.values, {})
         self._recall(run, scopes)
-        with Recorder(self.store, run.id, masking, options.listener) as recorder:
+        with Recorder(self.store, run.id, masking, options.listener, options.stopped) as recorder:
             running = Running(
                 playbook,
                 run.id,
@@ -336,6 +344,7 @@ class _Services:
         self._options = options
         self._files = (*(caller.files if caller else ()), _file(playbook.file))
         self._used_spark = False
+        self._stopped = threading.Event()
 
     @property
     def spark(self) -> SparkSession:
@@ -358,9 +367,7 @@ class _Services:
         return self.headwater.refresh(names, full=full)
 
     def call_playbook(self, path: str, workload: Mapping[str, Any], caller: Task) -> Mapping[str, Any]:
-        options = RunOptions(
-            self._options.runner, self._options.workers, self._options.credentials, self._options.force
-        )
+        options = replace(self._options, listener=nobody, stopped=self._stopped)
         found = self._playbooks.call(path, workload, options, _Caller(self._files, caller))
         if not found.ok:
             why = (found.error or {}).get("message", found.status)
@@ -378,6 +385,10 @@ class _Services:
     def cancel(self) -> None:
         if self._used_spark:
             self.headwater.spark.sparkContext.cancelJobsWithTag(self._tag)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self.cancel()
 
     def close(self) -> None:
         """What this thread does in Spark from now on is no part of the run."""

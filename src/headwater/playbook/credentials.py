@@ -145,7 +145,7 @@ class Credentials:
         add = f"`headwater credential add {name}`, {_variable(name)}, or a file of credentials."
         return CredentialError(
             f"There is no credential {name!r}.",
-            detail=f"Known: {', '.join(known)}." if known else "No credentials are known.",
+            detail=_known(known, near),
             hint=f"Did you mean '{near[0]}'?" if near else f"Add it: {add}",
             credential=name,
         )
@@ -252,6 +252,12 @@ def _content(path: Path) -> Any:
         # Neither the text nor the parser's message, which repeats it.
         raise CredentialError(f"{path} cannot be read as YAML.", file=str(path)) from None
     return text
+
+
+def _known(names: Sequence[str], near: Sequence[str]) -> str:
+    if near:
+        return f"The nearest is '{near[0]}'."
+    return f"Known: {', '.join(names)}." if names else "No credentials are known."
 
 
 def _variable(name: str) -> str:

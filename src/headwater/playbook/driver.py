@@ -37,6 +37,9 @@ class Services(Protocol):
     def cancel(self) -> None:
         """Stop what Spark is doing for this run."""
 
+    def stop(self) -> None:
+        """Stop that, and the runs that this one called."""
+
 
 class DriverWorker(TaskWorker):
     """Does tasks in this process."""
@@ -84,7 +87,7 @@ class DriverRunner:
                     yield one.result()
         finally:
             if underway:
-                self._services.cancel()
+                self._services.stop()
             pool.shutdown(wait=not underway, cancel_futures=True)
 
     def _work(self, task: Task) -> Outcome:
@@ -93,4 +96,4 @@ class DriverRunner:
 
     def close(self) -> None:
         """Stop what is under way."""
-        self._services.cancel()
+        self._services.stop()

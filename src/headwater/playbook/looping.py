@@ -60,9 +60,9 @@ class Items:
             again: dict[int, TaskError] = {}
             for outcome in self.runner.run(self._tasks(wanted, attempt), in_flight):
                 item = -1 if outcome.task.item is None else outcome.task.item
-                holds = self.holds(item, attempt)
-                if outcome.error is not None and tried_again(self.retry, outcome.error, attempt, holds):
-                    again[item] = outcome.error
+                error = outcome.error
+                if error is not None and tried_again(self.retry, error, attempt, self.holds(item, attempt)):
+                    again[item] = error
                 else:
                     self._settle(item, attempt, outcome, outcome.error)
             if self._stopping:

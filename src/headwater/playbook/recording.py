@@ -29,7 +29,15 @@ _SECONDS = 0.3
 class Recorder:
     """Writes what happens in one run; use it in a `with` block."""
 
-    def __init__(self, store: RunStore, run_id: str, masking: Masking, listener: Listener):
+    def __init__(
+        self,
+        store: RunStore,
+        run_id: str,
+        masking: Masking,
+        listener: Listener,
+        stopped: threading.Event | None = None,
+    ):
+        self._stopped = stopped
         self._store = store
         self._run_id = run_id
         self._masking = masking
@@ -92,9 +100,12 @@ class Recorder:
         self._flush_if_due()
 
     def check(self) -> None:
-        """Raise if the run is not this process's any more."""
+        """Raise if the run is not this process's any more, or if the run that called it was stopped."""
         if self._lost is not None:
             raise self._lost
+        if self._stopped is not None and self._stopped.is_set():
+            self._stopped = None  # once: the end of the run is still to be told
+            raise KeyboardInterrupt
 
     def flush(self) -> None:
         """Write everything now."""
@@ -103,8 +114,14 @@ class Recorder:
                 steps, self._steps = self._steps, []
                 events, self._events = self._events, []
                 self._bytes = 0
-            if steps or events:
-                self._store.record(self._run_id, steps, events)
+            try:
+                if steps or events:
+                    self._store.record(self._run_id, steps, events)
+            except BaseException:  # also Ctrl-C: what is done must not be forgotten
+                with self._lock:
+                    self._steps[:0] = steps
+                    self._events[:0] = events
+                raise
 
     def finish(self, status: str, error: Mapping[str, Any] | None = None) -> None:
         """Write the rest, and how the run ended."""
