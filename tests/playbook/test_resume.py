@@ -86,7 +86,11 @@ def killed() -> Iterator[list[subprocess.Popen[str]]]:
     yield processes
     for process in processes:
         process.kill()
-        process.communicate()
+        process.wait()
+        if (
+            process.stdout is not None
+        ):  # its workers still have the other end, for as long as their task takes
+            process.stdout.close()
 
 
 def test_killed_in_the_middle_of_a_loop_each_item_is_there_once(

@@ -17,6 +17,7 @@ from headwater.lake.lake import Lake
 from headwater.playbook.events import Event, nobody
 from headwater.playbook.masking import Masking
 from headwater.playbook.recording import Recorder
+from headwater.playbook.reporting import report
 from headwater.playbook.store import RunStore, StepRecord
 
 
@@ -172,3 +173,26 @@ def test_a_run_keeps_no_file_of_its_own(lake: Lake, tmp_path: Path) -> None:
     before = set(tmp_path.rglob("*"))
     begun(RunStore(lake))
     assert set(tmp_path.rglob("*")) == before
+
+
+def test_a_report_holds_no_more_than_fits(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = RunStore(lake)
+    run = begun(store)
+    steps = [StepRecord("load", 1, None, 1, status="done", loop={"count": 5}, envelope='{"a": 1}')]
+    steps += [
+        StepRecord("load", 1, n, 1, status="done", envelope=f'{{"n": {n}}}') for n in range(5) if n != 1
+    ]
+    steps += [StepRecord("load", 1, 1, 1, status="failed")]
+    store.record(run, steps, [])
+    monkeypatch.setattr("headwater.playbook.reporting.MOST_BYTES", 8 + 2 * len('{"n": 0}'))
+    (step,) = report(store, run).steps
+    assert (step.envelope, step.left_out) == ({"a": 1}, False)
+    assert [(item.envelope, item.left_out) for item in step.items] == [
+        ({"n": 0}, False),
+        (None, False),
+        ({"n": 2}, False),
+        (None, True),
+        (None, True),
+    ]
+    assert step.as_dict()["items"][4]["envelope_left_out"] is True
+    assert [item.record.item for item in report(store, run, items=2).steps[0].items] == [0, 1]

@@ -129,6 +129,12 @@ ENVELOPES = """
     WHERE lake_id = %(lake)s AND run_id = %(run)s AND step = %(step)s AND visit = %(visit)s
         AND item BETWEEN %(first)s AND %(last)s AND envelope IS NOT NULL ORDER BY item"""
 
+# PostgreSQL knows the size of a long text without reading it.
+SIZES = """
+    SELECT item, octet_length(envelope) FROM headwater.playbook_step
+    WHERE lake_id = %(lake)s AND run_id = %(run)s AND step = %(step)s AND visit = %(visit)s
+        AND item BETWEEN %(first)s AND %(last)s AND envelope IS NOT NULL ORDER BY item"""
+
 EVENTS = """
     SELECT number, name, at, step, visit, item, data FROM headwater.playbook_event
     WHERE lake_id = %(lake)s AND run_id = %(run)s AND number > %(after)s ORDER BY number LIMIT %(limit)s"""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headwater.errors import NotFoundError
+from headwater.playbook.catalog_tables import WHOLE_STEP
 from headwater.playbook.store import Run, RunStore, StepRecord
 
 #: Items of a loop that a report holds; all of them stay in the store.
 MOST_ITEMS: Final = 1000
+#: Bytes of envelopes that a report holds, of steps and of items.
+MOST_BYTES: Final = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -21,6 +24,8 @@ class StepReport:
     envelope: Mapping[str, Any] | None = field(repr=False)
     items: tuple[StepReport, ...] = field(default=(), repr=False)
     """Of a loop, in their order; at most `MOST_ITEMS`."""
+    left_out: bool = False
+    """Whether there is an envelope that was too large for the report; the store has it."""
 
     def as_dict(self) -> dict[str, Any]:
         """The step as plain data."""
@@ -29,6 +34,8 @@ class StepReport:
         if self.record.item is not None:
             told = {name: value for name, value in told.items() if value is not None}
         told["envelope"] = self.envelope
+        if self.left_out:
+            told["envelope_left_out"] = True
         if self.record.loop is not None:
             told["loop"] = {"count": self.record.loop["count"]}
             told["items"] = [item.as_dict() for item in self.items]
@@ -89,16 +96,40 @@ class RunReport:
 def report(store: RunStore, run_id: str, *, items: int = MOST_ITEMS) -> RunReport:
     """The report of a run, with up to so many items of each loop."""
     run = store.get(run_id)
-    return RunReport(run, tuple(_step(store, run.id, record, items) for record in store.steps(run.id)))
+    reader = _Reader(store, run.id)
+    return RunReport(run, tuple(reader.step(record, items) for record in store.steps(run.id)))
 
 
-def _step(store: RunStore, run_id: str, record: StepRecord, items: int) -> StepReport:
-    envelope = store.envelope(run_id, record.step, record.visit)
-    if record.loop is None or items == 0:
-        return StepReport(record, envelope)
-    listed = store.items(run_id, record.step, record.visit, limit=items)
-    if not listed:
-        return StepReport(record, envelope)
-    envelopes = store.envelopes(run_id, record.step, record.visit, 0, listed[-1].item or 0)
-    found = tuple(StepReport(each, envelopes.get(each.item or 0)) for each in listed)
-    return StepReport(record, envelope, found)
+class _Reader:
+    """Reads envelopes as long as they are not too many."""
+
+    def __init__(self, store: RunStore, run_id: str):
+        self._store = store
+        self._run_id = run_id
+        self._left = MOST_BYTES
+
+    def step(self, record: StepRecord, most: int) -> StepReport:
+        """A step with its envelope and those of its items."""
+        whole = self._reports([record])[0]
+        if record.loop is None or most == 0:
+            return whole
+        listed = self._store.items(self._run_id, record.step, record.visit, limit=most)
+        return replace(whole, items=tuple(self._reports(listed)))
+
+    def _reports(self, records: Sequence[StepRecord]) -> list[StepReport]:
+        if not records:
+            return []
+        places = [WHOLE_STEP if record.item is None else record.item for record in records]
+        where = (self._run_id, records[0].step, records[0].visit)
+        sizes = self._store.envelope_sizes(*where, places[0], places[-1])
+        fitting = -2
+        for place, size in sizes.items():
+            if size > self._left:
+                break
+            self._left -= size
+            fitting = place
+        found = self._store.envelopes(*where, places[0], fitting) if fitting >= places[0] else {}
+        return [
+            StepReport(record, found.get(place), left_out=place in sizes and place not in found)
+            for record, place in zip(records, places, strict=True)
+        ]

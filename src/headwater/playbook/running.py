@@ -141,7 +141,7 @@ class _Visit:
             record.error = {**error.as_dict(), **(record.error or {})}
         record.ended_at = datetime.now(UTC)
         record.seconds = time.monotonic() - began
-        self._scopes.finish(self._finished(), envelope)
+        self._scopes.finish(self._finished(), record.envelope)
         return error
 
     def _call(self) -> tuple[Mapping[str, Any], TaskError | None]:

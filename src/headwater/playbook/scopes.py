@@ -6,6 +6,7 @@ A step's envelope is reached under the step's own name, and under `result` from 
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ from typing import Any, overload
 
 from headwater.playbook.store import RunStore
 
-#: Envelopes that are kept at hand.
-_KEPT = 64
+#: Characters of envelopes that are kept at hand; the newest one always is.
+_KEPT = 16 << 20
 #: Items of a loop that are read at once.
-_PAGE = 100
+_PAGE = 25
 
 Load = Callable[[], Mapping[str, Any]]
 
@@ -140,10 +141,11 @@ class Scopes:
         self.vars = variables
         """What steps have set so far."""
         self._finished: dict[str, Finished] = {}
-        self._kept: OrderedDict[Finished, Mapping[str, Any]] = OrderedDict()
+        self._kept: OrderedDict[Finished, tuple[Mapping[str, Any], int]] = OrderedDict()
+        self._size = 0
 
-    def finish(self, finished: Finished, envelope: Mapping[str, Any] | None = None) -> None:
-        """A step is done: from now on its name means its envelope."""
+    def finish(self, finished: Finished, envelope: str | None = None) -> None:
+        """A step is done: from now on its name means its envelope, which is given as JSON or read later."""
         self._finished[finished.step] = finished
         if envelope is not None:
             self._keep(finished, envelope)
@@ -169,20 +171,22 @@ class Scopes:
     def _loader(self, finished: Finished) -> Load:
         def load() -> Mapping[str, Any]:
             known = self._kept.get(finished)
-            if known is None:
-                found = self._store.envelope(finished.run_id, finished.step, finished.visit)
-                known = self._keep(finished, {"status": "ok", "result": None} if found is None else found)
-            return known
+            if known is not None:
+                return known[0]
+            text = self._store.envelope_text(finished.run_id, finished.step, finished.visit)
+            return self._keep(finished, text or '{"status": "ok", "result": null}')
 
         return load
 
-    def _keep(self, finished: Finished, envelope: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _keep(self, finished: Finished, text: str) -> Mapping[str, Any]:
+        envelope: Mapping[str, Any] = json.loads(text)
         if finished.items is not None:
             items = LoopItems(self._store, finished.run_id, finished.step, finished.visit, finished.items)
             envelope = {**envelope, "result": {**(envelope.get("result") or {}), "items": items}}
-        self._kept[finished] = envelope
-        if len(self._kept) > _KEPT:
-            self._kept.popitem(last=False)
+        self._kept[finished] = envelope, len(text)
+        self._size += len(text)
+        while self._size > _KEPT and len(self._kept) > 1:
+            self._size -= self._kept.popitem(last=False)[1][1]
         return envelope
 
 

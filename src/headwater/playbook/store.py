@@ -255,6 +255,17 @@ class RunStore(ComponentStore):
         place = sql.WHOLE_STEP if item is None else item
         return self.envelopes(run_id, step, visit, place, place).get(place)
 
+    def envelope_text(self, run_id: str, step: str, visit: int) -> str | None:
+        """The envelope of a step as JSON, or None."""
+        place = {"step": step, "visit": visit, "first": sql.WHOLE_STEP, "last": sql.WHOLE_STEP}
+        rows = self.rows(sql.ENVELOPES, run=run_id, **place)
+        return rows[0][1] if rows else None
+
+    def envelope_sizes(self, run_id: str, step: str, visit: int, first: int, last: int) -> dict[int, int]:
+        """The bytes of the envelopes of some items, by item; of the step itself as item -1."""
+        given = {"step": step, "visit": visit, "first": first, "last": last}
+        return {int(item): int(size) for item, size in self.rows(sql.SIZES, run=run_id, **given)}
+
     def envelopes(self, run_id: str, step: str, visit: int, first: int, last: int) -> dict[int, Any]:
         """The envelopes of some items of a loop, by item."""
         given = {"step": step, "visit": visit, "first": first, "last": last}
