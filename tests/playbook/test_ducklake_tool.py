@@ -15,6 +15,7 @@ from headwater.lake.embedded import open_server
 from headwater.lake.lake import Lake
 from headwater.playbook.keys import key_of, record_key
 from headwater.playbook.runners.worker import TaskWorker
+from headwater.playbook.sessions import LakePlace, SessionPool
 from tests.playbook.lakes import Desk
 from tests.support import create_database
 
@@ -278,3 +279,20 @@ def test_a_step_needs_an_address(tmp_path: Path) -> None:
     outcome = worker.work(desk.task("SELECT 1"))
     assert outcome.error is not None
     assert outcome.error.kind == "field"
+
+
+def test_a_name_is_never_taken_for_something_of_this_program(desk: Desk) -> None:
+    for name in ("cursor", "statement", "rows", "columns", "table"):
+        assert desk.error(f'SELECT * FROM "{name}"').code == "CatalogException"
+
+
+def test_sessions_are_kept_and_the_oldest_are_closed(desk: Desk) -> None:
+    pool = SessionPool(most=2)
+    places = [LakePlace(desk.dsn, name, str(desk.folder / "files")) for name in ("a", "b", "c")]
+    first = pool.session(places[0], "w1")
+    assert pool.session(places[0], "w2") is first
+    assert first.cursor().execute("SELECT getvariable('worker_id')").fetchall() == [("w2",)]
+    for place in places[1:]:
+        pool.session(place, "w2")
+    assert pool.session(places[0], "w2") is not first
+    pool.close()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,8 @@ _SETTINGS: Mapping[str, str] = {
     # What is needed is loaded from installed packages.
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
+    # A table that is not there is an error, not a variable of this program.
+    "python_enable_replacements": "false",
 }
 
 
@@ -194,8 +197,29 @@ class LakeSession:
         return session
 
 
+class SessionPool:
+    """The sessions of a worker: those used last, up to `most`."""
+
+    def __init__(self, most: int = 8):
+        self._most = most
+        self._sessions: OrderedDict[LakePlace, LakeSession] = OrderedDict()
+
+    def session(self, place: LakePlace, worker_id: str) -> LakeSession:
+        """The session on a lake, opened if there is none."""
+        found = self._sessions.pop(place, None) or LakeSession(place, worker_id)
+        found.worker_id = worker_id
+        self._sessions[place] = found
+        while len(self._sessions) > self._most:
+            self._sessions.popitem(last=False)[1].close()
+        return found
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._sessions:
+            self._sessions.popitem()[1].close()
+
+
 def session_for(place: LakePlace, worker: Worker) -> LakeSession:
-    """The worker's session on a lake; opened if it is the first time."""
-    session: LakeSession = worker.kept(("ducklake", place), lambda: LakeSession(place, worker.id))
-    session.worker_id = worker.id
-    return session
+    """The worker's session on a lake."""
+    pool: SessionPool = worker.kept(("ducklake sessions",), SessionPool)
+    return pool.session(place, worker.id)
