@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 import duckdb
+import psycopg
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -290,8 +291,12 @@ def test_spark_has_its_own_quotes() -> None:
         "SELECT '\\'\\\"\\\\', \"\\'\\\"\\\\\""
     )
     assert render_sql("FROM `{{ x }}`", {"x": "a`b"}, "spark") == "FROM `a``b`"
-    with pytest.raises(TemplateError):
-        render_sql("SELECT r'{{ x }}'", {"x": "a"}, "spark")
+    # Spark would put the variable's value there, before it parses.
+    for sql in ("SELECT {{ x }}", "SELECT '{{ x }}'", "SELECT '${{ y }}'", "SELECT 1 -- {{ x }}"):
+        assert "${" not in render_sql(sql, {"x": "${env:HOME}", "y": "{env:HOME}"}, "spark")
+    for sql in ("SELECT r'{{ x }}'", "SELECT `{{ x }}`", "SELECT `${{ y }}`", "SELECT {{ x | identifier }}"):
+        with pytest.raises(TemplateError):
+            render_sql(sql, {"x": "${env:HOME}", "y": "{env:HOME}"}, "spark")
 
 
 @pytest.fixture(scope="module")
@@ -325,6 +330,20 @@ def test_any_text_goes_through_duckdb_and_comes_back(judge: duckdb.DuckDBPyConne
             (f"<{quoted}>",)
         ]
     assert judge.execute("SELECT count(*) FROM victim").fetchall() == [(0,)]
+
+
+def test_any_text_goes_through_postgres_and_comes_back(new_database: str) -> None:
+    with psycopg.connect(new_database) as connection:
+
+        @given(text=(HOSTILE | ANY_TEXT).map(lambda text: text.replace("\0", "")))
+        @example("\\'; DROP TABLE victim; --")
+        def check(text: str) -> None:
+            sql = "SELECT {{ x }}, '<{{ x }}>', E'<{{ x }}>', $q$<{{ y }}>$q$, ({{ [x] }})[1] -- {{ x }}"
+            plain = text.replace("$", "")
+            rows = connection.execute(render_sql(sql, {"x": text, "y": plain}, "postgres")).fetchall()
+            assert rows == [(text, f"<{text}>", f"<{text}>", f"<{plain}>", text)]
+
+        check()
 
 
 VALUES = st.recursive(

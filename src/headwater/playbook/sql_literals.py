@@ -55,8 +55,23 @@ def name(text: str, dialect: Dialect = "duckdb") -> str:
     """
     if not text or "\0" in text:
         raise ValueError("a name must have characters, and no NUL among them.")
+    if dialect == "spark" and "{" in text:
+        raise ValueError("a name in Spark's SQL cannot have a `{`, which may begin a variable there.")
     quote = "`" if dialect == "spark" else '"'
     return quote + text.replace(quote, quote * 2) + quote
+
+
+def escape_spark(text: str) -> str:
+    """Text inside quotes in Spark's SQL.
+
+    Before it parses, Spark puts settings and environment variables in the place of `${…}`, in texts too; so
+    neither character may stand there as it is.
+
+    >>> escape_spark("it's ${env:HOME}")
+    "it\\\\'s \\\\u0024\\\\u007benv:HOME}"
+    """
+    quoted = re.sub(r"([\\'\"])", r"\\\1", text)
+    return quoted.replace("$", "\\u0024").replace("{", "\\u007b")
 
 
 def _float(value: float, dialect: Dialect) -> str:
@@ -70,7 +85,7 @@ def _text(value: str, dialect: Dialect) -> str:
     if any("\ud800" <= char <= "\udfff" for char in value):
         raise ValueError("the text has half of a character (a lone surrogate), which is no UTF-8.")
     if dialect == "spark":
-        return "'" + re.sub(r"([\\'])", r"\\\1", value) + "'"
+        return "'" + escape_spark(value) + "'"
     if "\0" not in value:
         return "'" + value.replace("'", "''") + "'"
     if dialect == "postgres":

@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.errors import TemplateError
 from headwater.playbook.sandbox import MAX_TEXT, Each, Identifier, RawSql, Value, as_text
-from headwater.playbook.sql_literals import literal, name
+from headwater.playbook.sql_literals import escape_spark, literal, name
 from headwater.playbook.sql_scanner import UNCLOSED, Dialect, Scanner, in_word
 from headwater.playbook.templates import Rendering, compile_template, is_template
 
@@ -117,10 +117,12 @@ class _Sql:
             return text
         if scanner.state == "escaped text":
             if self._dialect == "spark":
-                return re.sub(r"([\\'\"])", r"\\\1", text)
+                return escape_spark(text)
             # A quote is doubled, not escaped: before it parses, DuckDB replaces blanks of other scripts
             # outside of texts, and takes an escaped quote for the end of one.
             text = text.replace("\\", "\\\\")
+        if self._dialect == "spark" and "{" in text:
+            raise self._error("a name in Spark's SQL cannot have a `{`, which may begin a variable there.")
         return text.replace(scanner.quote, scanner.quote * 2)
 
     def _literal(self, value: Any) -> None:
