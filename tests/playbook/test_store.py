@@ -15,6 +15,7 @@ import pytest
 from headwater.errors import PlaybookRunError
 from headwater.lake.lake import Lake
 from headwater.playbook.events import Event, nobody
+from headwater.playbook.liveness import known_to_be_gone, this_process
 from headwater.playbook.masking import Masking
 from headwater.playbook.recording import Recorder
 from headwater.playbook.reporting import report
@@ -196,3 +197,19 @@ def test_a_report_holds_no_more_than_fits(lake: Lake, monkeypatch: pytest.Monkey
     ]
     assert step.as_dict()["items"][4]["envelope_left_out"] is True
     assert [item.record.item for item in report(store, run, items=2).steps[0].items] == [0, 1]
+
+
+def test_a_process_is_gone_only_if_it_could_be_seen_from_here() -> None:
+    me = this_process()
+    where, pid, began = me.split(" ")
+    assert not known_to_be_gone(me)
+    assert known_to_be_gone(f"{where} {pid} {int(began) - 1}"), "the id was given to another process"
+    assert not known_to_be_gone(f"another/container {pid} {int(began) - 1}")
+    assert not known_to_be_gone("")
+    with subprocess.Popen(["sleep", "60"]) as other:
+        started = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        assert not known_to_be_gone(f"{where} {other.pid} {started}")
+        other.kill()
+        deadline = time.monotonic() + 20
+        while not known_to_be_gone(f"{where} {other.pid} {started}"):  # before anybody asked how it ended
+            assert time.monotonic() < deadline

@@ -7,8 +7,6 @@ another one has taken the run over, so no two processes ever go on with the same
 from __future__ import annotations
 
 import json
-import os
-import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,6 +19,7 @@ from headwater.lake.lake import Lake
 from headwater.lake.own import ComponentStore, write
 from headwater.playbook import catalog_tables as sql
 from headwater.playbook.events import Event
+from headwater.playbook.liveness import known_to_be_gone, this_process
 
 #: Seconds for which a run belongs to its process after the last beat.
 LEASE_SECONDS: Final = 15.0
@@ -206,7 +205,7 @@ class RunStore(ComponentStore):
         """The holder of a run, if it was a process of this machine that is not there any more."""
         rows = self.rows(sql.RUN, id=run_id)
         holder, machine = rows[0][14], rows[0][15]
-        return holder if machine is not None and _gone(machine) else None
+        return holder if machine is not None and known_to_be_gone(machine) else None
 
     # -- steps and events ---------------------------------------------------------------------------
 
@@ -286,7 +285,7 @@ class RunStore(ComponentStore):
         return int(rows[0][0]) if rows else 0
 
     def _mine(self) -> dict[str, Any]:
-        return {"holder": self.holder, "machine": _this_process(), "seconds": LEASE_SECONDS}
+        return {"holder": self.holder, "machine": this_process(), "seconds": LEASE_SECONDS}
 
 
 def as_json(value: Any) -> str:
@@ -301,7 +300,9 @@ def _taken_over(run_id: str) -> PlaybookRunError:
 
 
 def _run(row: Sequence[Any]) -> Run:
-    status = "interrupted" if row[6] == "running" and (row[16] <= 0 or _gone(row[15] or "")) else row[6]
+    status = (
+        "interrupted" if row[6] == "running" and (row[16] <= 0 or known_to_be_gone(row[15] or "")) else row[6]
+    )
     return Run(
         id=row[0],
         name=row[1],
@@ -353,25 +354,3 @@ def _step(row: Sequence[Any]) -> StepRecord:
         seconds=row[12],
         worker=row[13],
     )
-
-
-def _this_process() -> str:
-    return f"{socket.gethostname()}/{os.getpid()}/{_started(os.getpid())}"
-
-
-def _gone(machine: str) -> bool:
-    """Whether a process of this machine is known to have ended; of others nobody here can tell."""
-    host, _, rest = machine.partition("/")
-    pid, _, started = rest.partition("/")
-    return host == socket.gethostname() and pid.isdigit() and _started(int(pid)) != started
-
-
-def _started(pid: int) -> str:
-    import psutil  # late: a list of runs that are all done does not ask for it
-
-    try:
-        process = psutil.Process(pid)
-        # One that was killed and that its parent has not looked at yet is gone, too.
-        return "" if process.status() == psutil.STATUS_ZOMBIE else f"{process.create_time():.2f}"
-    except psutil.NoSuchProcess:
-        return ""
