@@ -19,7 +19,7 @@ import duckdb
 import psycopg
 import pytest
 
-from headwater.lake.health.check import check_health
+from headwater.lake.health.check import examine
 from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
 from headwater.playbook.runners.local import LocalRunner
@@ -139,7 +139,14 @@ class Place:
         assert reader.execute("SELECT k, v FROM t ORDER BY ALL").fetchall() == expected
         reader.close()
         with opened(self.dsn) as lake:
-            assert check_health(lake, deep=True) == []
+            assert healthy(lake)
+
+
+def healthy(lake: Lake) -> bool:
+    """Whether the doctor finds nothing broken. (Compaction by DuckDB narrows statistics: a warning.)"""
+    report = examine(lake, deep=True)
+    assert report.ok, report.findings
+    return report.ok
 
 
 @contextmanager
@@ -226,7 +233,7 @@ def test_all_of_them_at_the_same_row(
         assert [(row["k"], row["v"]) for row in rows] == expected
         if "CREATE" in command:
             assert lake.read("u").num_rows == 24
-        assert check_health(lake, deep=True) == []
+        assert healthy(lake)
 
 
 @contextmanager
