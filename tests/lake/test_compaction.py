@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -281,9 +282,9 @@ class _Meanwhile(LocalMover):
 
 
 @pytest.mark.parametrize("inlined", [True, False])
-@pytest.mark.parametrize("duckdb", [True, False])
+@pytest.mark.parametrize("by_duckdb", [True, False])
 def test_what_another_writer_changed_meanwhile_is_left_alone(
-    filled: Lake, duckdb: bool, inlined: bool
+    filled: Lake, by_duckdb: bool, inlined: bool
 ) -> None:
     lake = filled
     with lake.transaction() as tx:
@@ -291,7 +292,7 @@ def test_what_another_writer_changed_meanwhile_is_left_alone(
     stored = {file.location for file in lake.store.list(lake.data_path)}
 
     def meanwhile() -> None:
-        if duckdb:
+        if by_duckdb:
             con = duck(lake.dsn)
             con.execute("DELETE FROM t WHERE a = 350")
             con.close()
@@ -331,6 +332,30 @@ def test_a_table_dropped_or_altered_meanwhile_is_no_error(filled: Lake) -> None:
         tx.append("t", [{"a": i} for i in range(20)])
     result = compact(lake, mover=_Meanwhile(drop))
     assert result.changed == ()
+
+
+@pytest.mark.parametrize(
+    "statement", ["DELETE FROM t WHERE a = 350", "UPDATE t SET b = 'late' WHERE a = 120"]
+)
+@pytest.mark.parametrize("limit", [0, 10])
+def test_a_duckdb_session_that_changes_what_was_compacted_meanwhile_is_told(
+    filled: Lake, statement: str, limit: int
+) -> None:
+    lake = filled
+    con = duck(lake.dsn)
+    with lake.transaction() as tx:
+        tx.set_option("data_inlining_row_limit", limit)
+    con.execute("BEGIN")
+    con.execute(statement)
+    before = mine(lake, "t")
+    assert one(lake, delete_ratio=0.0).changed
+    with pytest.raises(duckdb.Error, match="conflict"):
+        con.execute("COMMIT")
+    assert mine(lake, "t") == before
+    con.execute(statement)
+    con.close()
+    assert mine(lake, "t") != before
+    everything(lake, "t")
 
 
 def test_two_compactors_at_once_do_it_once(filled: Lake) -> None:
