@@ -112,8 +112,14 @@ MISTAKES = [
     ("- step: a\n  tool: python\n  callable: nope\n", (3, 13), "form", "module:function"),
     ("- step: a\n  tool: http\n  url: example.org\n", (3, 8), "form", "http://"),
     ("- step: a\n  tool: playbook\n  path: nowhere.yaml\n", (3, 9), "form", "nowhere.yaml"),
-    ("workload: {a: 1}\nworkflow: [{step: a}]\n", (1, 1), "hidden_name", "workload.a"),
-    ("workload: {v: '{{ 1 }}'}\nworkflow: [{step: a}]\n", (1, 15), "not_rendered", "not evaluated"),
+    ("workload: {a: 1}\nworkflow: [{step: a}]\n", (1, 12), "hidden_name", "workload.a"),
+    (
+        "- step: a\n  tool: postgres\n  command: SELECT 1\n  connection: postgresql://me:hush@db/x\n",
+        (4, 15),
+        "password",
+        "credential",
+    ),
+    ("workload: {v: '{{ 1 }}'}\nworkflow: [{step: a}]\n", (1, 12), "not_rendered", "not evaluated"),
 ]
 
 
@@ -122,6 +128,7 @@ def test_one_mistake_is_one_finding(text: str, place: tuple[int, int], code: str
     (only,) = found(text)
     assert ((only.line, only.column), only.code) == (place, code)
     assert says in f"{only.message} {only.hint}"
+    assert "hush" not in f"{only.message} {only.hint}"
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from headwater.playbook.rendering import bare_name
 from headwater.playbook.templates import RESERVED, is_template
 
 _CALLABLE = re.compile(r"[\w.]+:\w+")
+_PASSWORD = re.compile(r"://[^/@:]*:[^/]+@|\bpassword\s*=", re.IGNORECASE)
 _MEMORY = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?B|%)", re.IGNORECASE)
 
 
@@ -73,7 +74,7 @@ def check_document(
         findings.add(finding)
     if playbook is not None and playbook.steps:
         check_order(playbook, findings)
-        _Checker(playbook, findings, credentials, workload or {}).check()
+        _Checker(document, playbook, findings, credentials, workload or {}).check()
     return findings.sorted()
 
 
@@ -82,11 +83,13 @@ class _Checker:
 
     def __init__(
         self,
+        document: Document,
         playbook: Playbook,
         findings: Findings,
         credentials: Collection[str] | None,
         workload: Mapping[str, Any],
     ):
+        self._document = document
         self._playbook = playbook
         self._findings = findings
         self._credentials = credentials
@@ -175,7 +178,7 @@ class _Checker:
 
     def _check_workload(self) -> None:
         for name, value in self._playbook.workload.items():
-            place = self._place_of(value)
+            place = self._document.key_place(("workload", name))
             if name in RESERVED:
                 self._findings.error(
                     place, "reserved_name", f"`{name}` means something else in templates; choose another."
@@ -220,6 +223,13 @@ class _Checker:
 
     def _check_form(self, step: Step, name: str, value: str) -> None:
         """Texts that have a form of their own."""
+        if name in ("connection", "catalog_connection") and _PASSWORD.search(value):
+            self._findings.warning(
+                self._place_of(value, step),
+                "password",
+                f"`{name}` holds a password, which everybody can read who can read the file.",
+                "Keep it as a credential (headwater credential add NAME), and write `auth: NAME`.",
+            )
         problem = None
         if name == "callable" and not _CALLABLE.fullmatch(value):
             problem = "`callable` is written `module:function`."
@@ -292,12 +302,10 @@ class _Checker:
                 "Without a loop the event is `step.done`.",
             )
 
-    def _place_of(self, value: Any, step: Step | None = None) -> Place:
+    def _place_of(self, value: Any, step: Step) -> Place:
         if isinstance(value, Text):
             return value.place
-        if step is not None and step.place is not None:
-            return step.place
-        return Place(self._playbook.file, 1, 1)
+        return step.place or self._document.place()
 
 
 def _merged(workload: Mapping[str, Any], given: Mapping[str, Any]) -> Mapping[str, Any]:
