@@ -123,7 +123,7 @@ def test_a_dry_run_shows_what_would_run_and_runs_nothing(book: str, project: Lak
 
 def test_a_crash_leaves_a_run_that_is_not_simply_run_again(book: str, project: Lake) -> None:
     code = (
-        "import sys, os, headwater; from headwater.engine.playbooks import RunOptions\n"
+        "import sys, os, headwater; from headwater.engine.playbook_services import RunOptions\n"
         "def listen(e):\n    if e.name == 'step.enter': hw.playbooks.store; os.kill(os.getpid(), 9)\n"
         "hw = headwater.connect(); hw.playbooks.run('book.yaml', None, RunOptions(listener=listen))"
     )

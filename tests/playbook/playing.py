@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.engine import Headwater, connect
-from headwater.engine.playbooks import RunOptions
+from headwater.engine.playbook_services import RunOptions
 from headwater.playbook.events import Event
 from headwater.playbook.reporting import RunReport
 

@@ -15,7 +15,8 @@ import psycopg
 import pytest
 
 from headwater.engine import Headwater
-from headwater.engine.playbooks import RunCancelled, RunOptions
+from headwater.engine.playbook_services import RunOptions
+from headwater.engine.playbooks import RunCancelled
 from headwater.errors import PlaybookRunError
 from headwater.lake.embedded import open_server
 from headwater.playbook.events import Event
@@ -58,7 +59,7 @@ LOAD = """
 def started(dsn: str, folder: Path, path: Path, *more: str) -> subprocess.Popen[str]:
     """A run in a process of its own, which tells its events as lines."""
     code = (
-        "import sys, headwater; from headwater.engine.playbooks import RunOptions\n"
+        "import sys, headwater; from headwater.engine.playbook_services import RunOptions\n"
         "hw = headwater.connect(sys.argv[1], data_path=sys.argv[2])\n"
         "tell = lambda e: print(e.name, e.step, e.item, flush=True)\n"
         "hw.playbooks.run(sys.argv[3], None, RunOptions(workers=2, listener=tell))"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from headwater.engine import Headwater
-    from headwater.engine.playbooks import RunOptions
+    from headwater.engine.playbook_services import RunOptions
     from headwater.playbook.rehearsing import Rehearsed
     from headwater.playbook.reporting import RunReport
 
@@ -136,7 +136,8 @@ def command(
         raise click.UsageError("A run is resumed with what it began with: --resume stands alone.")
     from headwater.cli.play_display import PlayDisplay
     from headwater.engine import connect
-    from headwater.engine.playbooks import RunCancelled, RunOptions
+    from headwater.engine.playbook_services import RunOptions
+    from headwater.engine.playbooks import RunCancelled
 
     workload = read_given(given)
     # Functions that steps name are imported as `python` would, which sees the current folder.

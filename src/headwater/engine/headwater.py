@@ -452,7 +452,7 @@ class Headwater:
         >>> hw.run_playbook("load.yaml", workload={"batch_ids": [1, 2, 3]}).ok  # doctest: +SKIP
         True
         """
-        from headwater.engine.playbooks import RunOptions
+        from headwater.engine.playbook_services import RunOptions
 
         options = RunOptions(runner, workers, credentials, force)
         if resume:
