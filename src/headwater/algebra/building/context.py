@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,10 @@ from sqlglot import exp
 from headwater.algebra.building.names import Names
 from headwater.algebra.building.places import query_error
 from headwater.algebra.building.scopes import Around, Built
+from headwater.algebra.relations import ROW_ID
 from headwater.errors import QueryError
+
+_ROW_ID = re.compile(rf"\b{ROW_ID}\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,11 @@ class Context:
         from headwater.algebra.building.query import build  # the parts of a query are queries again
 
         return build(self, query, around)
+
+    @property
+    def names_row_ids(self) -> bool:
+        """Whether the text is that of a view that names the row ids of tables, and no `*`, which has none."""
+        return bool(self.views) and _ROW_ID.search(self.text) is not None and "*" not in self.text
 
     def error(
         self, node: exp.Expr | None, message: str, *, why: str | None = None, hint: str | None = None

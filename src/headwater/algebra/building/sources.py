@@ -111,6 +111,8 @@ def _table(resolver: Resolver, node: exp.Table) -> Source:
 def _scan(resolver: Resolver, name: str, columns: Sequence[tuple[str, str]]) -> Source:
     names = resolver.context.names
     seen = [Visible(stored, names.fresh(stored), type=kind) for stored, kind in columns]
+    if resolver.context.names_row_ids and all(one.name.lower() != ROW_ID for one in seen):
+        seen.append(Visible(ROW_ID, names.fresh(ROW_ID), type="bigint"))
     rows = names.fresh(f"{name.rpartition('.')[2]}_rowid")
     scan = Scan(name, tuple((one.internal, one.name) for one in seen), ((rows, ROW_ID),))
     return scan, Scope(tuple(seen))
