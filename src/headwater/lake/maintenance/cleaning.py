@@ -18,6 +18,7 @@ from headwater.lake.maintenance.leases import live_leases
 from headwater.lake.maintenance.locations import is_ours, named_files
 from headwater.lake.maintenance.model import Age, RemovalResult, moment
 from headwater.lake.own import write
+from headwater.storage.locations import parse_location
 from headwater.storage.store import Store
 
 log = logging.getLogger("headwater.maintenance")
@@ -51,9 +52,9 @@ def clean_up(
     began = time.monotonic()
     due, waiting, left = _due(db, data_path, older_than)
     size, failed = 0, []
-    if dry_run:
+    if dry_run or parse_location(data_path).is_local:  # object stores would be asked for every file
         size = sum(_size(store, file.location) for file in due)
-    else:
+    if not dry_run:
         _forget(db, left)
         for start in range(0, len(due), _AT_ONCE):
             batch = due[start : start + _AT_ONCE]

@@ -67,7 +67,7 @@ class RemovalResult:
 
     files: int = 0
     bytes: int = 0
-    """As far as it is known: that of scheduled files is asked of the store in a dry run only."""
+    """As far as it is known: object stores are asked for sizes in a dry run only."""
     locations: tuple[str, ...] = ()
     """The first of them, for people."""
     waiting: int = 0
