@@ -78,10 +78,21 @@ class Rehearsal:
                 told = ", ".join(f"{name}: {value}" for name, value in step.loop.items())
                 yield Line.of(f"     loop: {told}")
             for name, value in step.fields.items():
-                text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-                first, *rest = text.splitlines() or [""]
-                yield Line.of(f"     {name}: {first}")
-                yield from (Line.of(f"       {line}") for line in rest)
+                yield from _field_lines(name, value)
+
+
+def _field_lines(name: str, value: Any) -> Iterator[Line]:
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        lines = [f"- {each}" for each in value]
+    elif isinstance(value, str):
+        lines = value.splitlines()
+    else:
+        lines = [json.dumps(value, ensure_ascii=False, default=str)]
+    if len(lines) == 1 and not isinstance(value, list):
+        yield Line.of(f"     {name}: {lines[0]}")
+        return
+    yield Line.of(f"     {name}:")
+    yield from (Line.of(f"       {line}") for text in lines for line in text.splitlines())
 
 
 class Refused(Checked):

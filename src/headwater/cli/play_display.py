@@ -58,7 +58,7 @@ class PlayDisplay:
             place = event.step if event.item is None else f"{event.step}[{event.item}]"
             self._line(f"  retry {place} in {data.get('seconds', 0):.1f} s: {data.get('error')}")
         elif event.name == "step.exit":
-            items = f", {self._items:,} items" if self._items else ""
+            items = f", {_items(self._items)}" if self._items else ""
             self._line(f"  done {event.step} in {data.get('seconds', 0) or 0:.2f} s{items}")
         elif event.name == "step.failed":
             self._line(f"  failed {event.step}: {data.get('error')}")
@@ -69,7 +69,7 @@ class PlayDisplay:
 
     def _loop(self, step: str) -> None:
         failed = f", {self._failed:,} failed" if self._failed else ""
-        text = f"{step}: {self._items:,} items{failed}"
+        text = f"{step}: {_items(self._items)}{failed}"
         if self._status is not None:
             self._status.update(text)
         elif time.monotonic() - self._last > _BETWEEN_LINES:
@@ -87,6 +87,10 @@ class PlayDisplay:
             self._console.print(text, soft_wrap=True)
         else:
             print(text, file=self._file, flush=True)
+
+
+def _items(count: int) -> str:
+    return f"{count:,} item" + ("" if count == 1 else "s")
 
 
 def _said(text: Any) -> str:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from headwater.playbook.store import Run
 
 
+_MOST_EVENTS = 10_000
+
+
 @dataclass(frozen=True)
 class RunList:
     """Runs, newest first."""
@@ -156,8 +159,9 @@ def _place(event: Event) -> str:
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many to list.")
 @click.option("--file", type=click.Path(), help="Only runs of this playbook.")
+@click.option("--items", is_flag=True, help="Of one run, the events of the items of its loops, too.")
 @common_options
-def command(run_id: str | None, limit: int, file: str | None) -> RunList | OneRun:
+def command(run_id: str | None, limit: int, file: str | None, items: bool) -> RunList | OneRun:
     """List runs of playbooks, or show one with its steps and events.
 
     RUN is a run's id, or enough of its beginning.
@@ -166,4 +170,5 @@ def command(run_id: str | None, limit: int, file: str | None) -> RunList | OneRu
         if run_id is None:
             return RunList(tuple(hw.playbooks.runs(limit, file=file)))
         report = hw.playbooks.report(run_id)
-        return OneRun(report, tuple(hw.playbooks.store.events(report.id)))
+        events = hw.playbooks.store.events(report.id, limit=_MOST_EVENTS, items=items)
+        return OneRun(report, tuple(events))

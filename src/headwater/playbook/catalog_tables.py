@@ -137,7 +137,9 @@ SIZES = """
 
 EVENTS = """
     SELECT number, name, at, step, visit, item, data FROM headwater.playbook_event
-    WHERE lake_id = %(lake)s AND run_id = %(run)s AND number > %(after)s ORDER BY number LIMIT %(limit)s"""
+    WHERE lake_id = %(lake)s AND run_id = %(run)s AND number > %(after)s
+        AND (%(items)s OR name <> 'loop.item')
+    ORDER BY number LIMIT %(limit)s"""
 
 LAST_EVENT = """
     SELECT coalesce(max(number), 0) FROM headwater.playbook_event

@@ -290,7 +290,8 @@ class _Visit:
         return self._leave("step.failed", error=error.message, kind=error.kind)
 
     def _leave(self, event: Any, **told: Any) -> Sequence[str]:
-        self._event(event, next=list(self._record.next or ()), seconds=self._record.seconds, **told)
+        seconds = round(self._record.seconds or 0.0, 3)
+        self._event(event, next=list(self._record.next or ()), seconds=seconds, **told)
         return self._record.next or ()
 
     def _after(self, event: str) -> dict[str, Any]:

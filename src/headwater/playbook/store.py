@@ -271,9 +271,9 @@ class RunStore(ComponentStore):
         rows = self.rows(sql.ENVELOPES, run=run_id, **given)
         return {int(item): json.loads(text) for item, text in rows}
 
-    def events(self, run_id: str, *, after: int = 0, limit: int = 1000) -> list[Event]:
-        """The events of a run in their order."""
-        rows = self.rows(sql.EVENTS, run=run_id, after=after, limit=limit)
+    def events(self, run_id: str, *, after: int = 0, limit: int = 1000, items: bool = True) -> list[Event]:
+        """The events of a run in their order; those of single items of loops can be left out."""
+        rows = self.rows(sql.EVENTS, run=run_id, after=after, limit=limit, items=items)
         return [
             Event(number, name, at, step, visit, item, json.loads(data))
             for number, name, at, step, visit, item, data in rows
