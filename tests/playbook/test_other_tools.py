@@ -139,6 +139,9 @@ def test_a_postgres_step_is_one_transaction_and_its_errors_are_typed(
     assert empty["result"]["commands"][1]["rows"] == [{"count": 0}]
     slow = failed(worker, "postgres", 0.2, connection=new_database, command="SELECT pg_sleep(30)")
     assert (slow.kind, slow.retryable) == ("timeout", True)
+    pauses = ["SELECT pg_sleep(0.4)"] * 5  # each of them has time, all of them have not
+    assert failed(worker, "postgres", 1, connection=new_database, commands=pauses).kind == "timeout"
+    assert run(worker, "postgres", connection=new_database, command="SELECT pg_sleep(0.1)")["status"] == "ok"
 
 
 def test_a_postgres_server_that_is_not_there_may_come_back_and_one_that_left_is_noticed(

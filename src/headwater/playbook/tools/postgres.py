@@ -15,6 +15,7 @@ from psycopg.adapt import Loader
 from headwater.playbook.credential_types import dsn_for
 from headwater.playbook.envelope import MAX_ROWS, count_entry, ok_envelope, rows_entry
 from headwater.playbook.failures import masked, timeout_error
+from headwater.playbook.guarding import Deadline
 from headwater.playbook.json_values import json_value
 from headwater.playbook.task import Task, TaskError, TaskFailed, Worker
 from headwater.playbook.values import unique_names
@@ -22,7 +23,7 @@ from headwater.playbook.values import unique_names
 _CONNECT_SECONDS = 10
 #: Classes of SQLSTATE that a later attempt may not meet.
 _LATER = ("08", "40", "53", "57P")
-_KINDS = {"40": "conflict", "23": "constraint", "22": "data", "08": "connection", "57": "connection"}
+_KINDS = {"40": "conflict", "23": "constraint", "22": "data", "08": "connection", "57": "stopped"}
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -37,15 +38,14 @@ class PostgresTool:
         """The envelope has an entry for each command; each statement of a single `command` is one."""
         dsn = dsn_for(task.fields, worker, "connection")
         secrets = _secrets(dsn)
+        deadline = Deadline(task.timeout)
         kept: _Kept = worker.kept(("postgres", dsn), _Kept)
         connection = kept.connection or _connected(dsn, secrets, task.timeout)
         try:
-            limit = 0 if task.timeout is None else max(1, int(task.timeout * 1000))
-            connection.execute("SELECT set_config('statement_timeout', %s, false)", (str(limit),))
             with connection.transaction():
-                entries = _entries(connection, task.fields, secrets, task.timeout)
+                entries = _entries(connection, task.fields, secrets, deadline)
         except psycopg.Error as error:  # of BEGIN or COMMIT
-            raise _failed(error, secrets, None, task.timeout) from None
+            raise _failed(error, secrets, None, deadline) from None
         finally:
             kept.keep(connection)
         return ok_envelope(entries)
@@ -105,27 +105,30 @@ def _connected(dsn: str, secrets: list[str], timeout: float | None) -> Connectio
 
 
 def _entries(
-    connection: Connection, fields: Mapping[str, Any], secrets: list[str], timeout: float | None
+    connection: Connection, fields: Mapping[str, Any], secrets: list[str], deadline: Deadline
 ) -> list[dict[str, Any]]:
     given = fields.get("commands")
     if given is None:
-        found = _results(connection, str(fields.get("command", "")), 0, secrets, timeout)
+        found = _results(connection, str(fields.get("command", "")), 0, secrets, deadline)
         return [{**entry, "command_index": index} for index, entry in enumerate(found)]
     entries = []
     for index, text in enumerate(given):
-        found = _results(connection, str(text), index, secrets, timeout)
+        found = _results(connection, str(text), index, secrets, deadline)
         # The result of a command is that of its last statement.
         entries.append(found[-1] if found else count_entry(index, 0))
     return entries
 
 
 def _results(
-    connection: Connection, text: str, index: int, secrets: list[str], timeout: float | None
+    connection: Connection, text: str, index: int, secrets: list[str], deadline: Deadline
 ) -> list[dict[str, Any]]:
     """What each statement of a text gave; without parameters PostgreSQL takes several at once."""
     cursor = connection.cursor()
     entries = []
+    limit = 0 if deadline.left is None else max(1, int(deadline.left * 1000))
     try:
+        # Ends with the transaction; each command has what the ones before it left.
+        connection.execute("SELECT set_config('statement_timeout', %s, true)", (str(limit),))
         cursor.execute(text.encode())
         while True:
             if cursor.description is not None:
@@ -138,13 +141,13 @@ def _results(
             if not cursor.nextset():
                 return entries
     except psycopg.Error as error:
-        raise _failed(error, secrets, index, timeout) from None
+        raise _failed(error, secrets, index, deadline) from None
 
 
-def _failed(error: psycopg.Error, secrets: list[str], index: int | None, timeout: float | None) -> TaskFailed:
+def _failed(error: psycopg.Error, secrets: list[str], index: int | None, deadline: Deadline) -> TaskFailed:
     state = error.sqlstate or ""
-    if isinstance(error, psycopg.errors.QueryCanceled) and timeout is not None:
-        return timeout_error(timeout, index)
+    if isinstance(error, psycopg.errors.QueryCanceled) and deadline.seconds is not None:
+        return timeout_error(deadline.seconds, index)
     place = error.diag.statement_position
     lost = isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not state
     message = error.diag.message_primary or str(error).strip()
