@@ -11,6 +11,7 @@ import pytest
 
 from headwater.errors import StorageUnavailableError
 from headwater.lake.lake import Lake
+from headwater.lake.maintenance import cleaning
 from headwater.lake.writing.stored_files import stage_stored_file
 from tests.support import catalog_rows
 
@@ -104,3 +105,22 @@ def test_registered_files_of_somebody_else_stay(lake: Lake, tmp_path: Path) -> N
     assert (result.files, result.left) == (0, (str(path),))
     assert path.exists()
     assert scheduled(lake) == 0
+
+
+def test_a_cleanup_killed_between_a_file_and_its_row_is_done_again(
+    old_files: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = old_files
+
+    def killed(_: object, files: list[object]) -> None:
+        if files:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(cleaning, "_forget", killed)
+    with pytest.raises(KeyboardInterrupt):
+        lake.cleanup(older_than=None)
+    monkeypatch.undo()
+    assert (len(stored(lake)), scheduled(lake)) == (1, 3)
+    assert lake.cleanup(older_than=None).failed == ()
+    assert scheduled(lake) == 0
+    assert lake.read("t").num_rows == 20
