@@ -177,7 +177,9 @@ def _statement(piece: Piece, index: int, catalog: str, use_catalog: bool) -> Sta
             hint="Leave BEGIN, COMMIT and ROLLBACK out; `transaction: false` lets each command commit alone.",
         )
     checkpoint = sees(piece.words, 0, "CHECKPOINT") or sees(piece.words, 0, "FORCE", "CHECKPOINT")
-    returning = any(word.depth == 0 and word.reads("RETURNING") for word in piece.words)
+    returning = "RETURNING" in piece.text.upper() and any(
+        word.depth == 0 and word.reads("RETURNING") for word in piece.words
+    )
     return Statement(
         piece,
         text,
@@ -190,9 +192,7 @@ def _statement(piece: Piece, index: int, catalog: str, use_catalog: bool) -> Sta
         key=key,
         merge=replace(merge, place=parsed.text.index(_PLACEHOLDER)) if merge else None,
         returning=returning,
-        sets_message=any(
-            word.name.lower().endswith("set_commit_message") for word in piece.words if word.kind == "word"
-        ),
+        sets_message=kind != "INSERT" and "set_commit_message" in piece.text.lower(),
     )
 
 
@@ -206,7 +206,6 @@ def _kind(statement: duckdb.Statement) -> str:
 
 def _writes(kind: str, piece: Piece) -> bool:
     found = piece.words
-    names = {word.name.lower().removeprefix("ducklake_") for word in found if word.kind in ("word", "quoted")}
     if kind == "CALL":
         # CHECKPOINT comes as a CALL too.
         called = found[1].name if len(found) > 1 else ""
@@ -218,6 +217,9 @@ def _writes(kind: str, piece: Piece) -> bool:
     if kind == "EXPLAIN":
         return any(word.reads("ANALYZE") for word in found[:3])
     if kind == "SELECT":
+        names = {
+            word.name.lower().removeprefix("ducklake_") for word in found if word.kind in ("word", "quoted")
+        }
         return not names.isdisjoint(_CHANGING)
     if kind == "COPY":
         return not any(word.depth == 0 and word.reads("TO") for word in found)
