@@ -140,7 +140,7 @@ class DriverFold:
         ids = rows.column(SEQUENCE).combine_chunks()
         data = align_input(rows.drop_columns([SEQUENCE]), base.columns)
         self._count_nulls(folded, data)
-        folded.rewritten += self.fold.tx.stager.stage(base, data, ids)
+        folded.rewritten += self.fold.keep(self.fold.tx.stager.stage(base, data, ids))
 
     def _store_added(self, folded: Folded) -> None:
         """Store the rows of keys that the base has not."""
@@ -150,7 +150,7 @@ class DriverFold:
         if len(new):
             data = self._as_base(new)
             self._count_nulls(folded, data)
-            folded.added += self.fold.tx.stager.stage(self.fold.bound.base, data)
+            folded.added += self.fold.keep(self.fold.tx.stager.stage(self.fold.bound.base, data))
 
     def _count_nulls(self, folded: Folded, data: pa.Table) -> None:
         for place, column in enumerate(self.fold.bound.base.columns):

@@ -57,13 +57,17 @@ class Fold:
     base: ScanPlan
     log: ScanPlan
 
+    def keep(self, staged: list[StagedFile]) -> list[StagedFile]:
+        """Give stored files to the transaction at once, which removes them if it comes to nothing."""
+        self.tx.add_files(self.bound.base.name, staged)
+        return staged
+
     def apply(self, folded: Folded) -> None:
-        """Let the transaction put what was stored in the place of what it was made of."""
+        """Let the transaction take out what the stored files were made of."""
         base, log = self.bound.base.name, self.bound.log.name
         if folded.staged or folded.file_ids or self.base.inlined:
             self.tx.end_files(base, self.base, folded.file_ids)
             self.tx.remove_rows(base, self.base, {}, self.inlined_ids(self.base))
-            self.tx.add_files(base, folded.staged)
         self.tx.allow_inserts(log)
         self.tx.end_files(log, self.log, [scan.file.id for scan in self.log.files])
         self.tx.remove_rows(log, self.log, {}, self.inlined_ids(self.log))

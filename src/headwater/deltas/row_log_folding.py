@@ -131,10 +131,10 @@ class RowLogCompaction:
         result = _result(log, plan, found, operation_id)
         if found.does_nothing:
             return replace(result, outcome="nothing", files_out=0, bytes_in=0, bytes_out=0)
+        tx.add_files(table.name, found.staged)
         tx.allow_inserts(table.name)
         tx.end_files(table.name, plan, found.file_ids)
         tx.remove_rows(table.name, plan, {}, found.inlined)
-        tx.add_files(table.name, found.staged)
         stored = StoredFiles(self.lake, table, f"the log of {log.name}")
         stored.check_count("written anew", found.staged, found.rows_left)
         stored.check_files(found.staged, found.nulls)

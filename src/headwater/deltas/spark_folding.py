@@ -195,7 +195,7 @@ class SparkFold:
         seen = Observation()
         counts = [F.sum(column(one.name).isNull().cast("long")).alias(f"n{one.id}") for one in watched]
         observed = stored_rows(laid_out, base).observe(seen, F.count(F.lit(1)).alias("rows"), *counts)
-        staged = self.session.writer.stage(tx, base, observed)
+        staged = self.fold.keep(self.session.writer.stage(tx, base, observed))
         found = seen.get
         self._last_count = int(found["rows"])
         for one in watched:
