@@ -227,6 +227,18 @@ def test_partitions_stay_apart(lake: Lake) -> None:
     assert check_health(lake) == []
 
 
+def test_the_options_of_tables_have_a_say(filled: Lake) -> None:
+    lake = filled
+    with lake.transaction() as tx:
+        tx.set_option("auto_compact", False, table="t")
+        tx.set_option("rewrite_delete_threshold", 0.6, table="t")
+    assert compact(lake).tables == ()
+    assert one(lake, merge=False).changed is False
+    with lake.transaction() as tx:
+        tx.set_option("rewrite_delete_threshold", 0.4, table="t")
+    assert one(lake, merge=False).rewritten_files == 1
+
+
 def test_target_size_decides_what_is_small(filled: Lake) -> None:
     lake = filled
     size = max(scan.file.file_size_bytes for scan in lake.scan("t").files)

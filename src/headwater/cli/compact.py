@@ -15,9 +15,7 @@ from headwater.cli.refreshes import opened
 @click.option(
     "--delete-ratio",
     type=click.FloatRange(0, 1),
-    default=0.3,
-    show_default=True,
-    help="Write a file again if this part of its rows is deleted.",
+    help="Write a file again if this part of its rows is deleted (default: the table's option, else 0.3).",
 )
 @click.option("--sort-by", multiple=True, metavar="KEY", help="Write all files again, sorted: 'day desc'.")
 @click.option("--flush", is_flag=True, help="First write rows that are kept in the catalog to files.")
@@ -26,7 +24,7 @@ from headwater.cli.refreshes import opened
 def command(
     tables: tuple[str, ...],
     target_size: str | None,
-    delete_ratio: float,
+    delete_ratio: float | None,
     sort_by: tuple[str, ...],
     flush: bool,
     dry_run: bool,

@@ -308,7 +308,7 @@ class Headwater:
         table: str | Sequence[str] | None = None,
         *,
         target_size: int | str | None = None,
-        delete_ratio: float = 0.3,
+        delete_ratio: float | None = None,
         sort_by: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> CompactionResult:
@@ -351,7 +351,7 @@ class Headwater:
         table: str | Sequence[str] | None = None,
         *,
         target_size: int | str | None = None,
-        delete_ratio: float = 0.3,
+        delete_ratio: float | None = None,
         sort_by: Sequence[str] | None = None,
         expire_older_than: Age | str | None = None,
         keep_last: int | None = None,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import InvalidInputError
 from headwater.lake.lake import Lake
-from headwater.lake.maintenance.choosing import DELETE_RATIO, Wishes
+from headwater.lake.maintenance.choosing import Wishes
 from headwater.lake.maintenance.cleaning import GRACE as CLEANUP_GRACE
 from headwater.lake.maintenance.compacting import compact
 from headwater.lake.maintenance.model import (
@@ -100,7 +100,7 @@ class Maintenance:
         table: Tables = None,
         *,
         target_size: int | str | None = None,
-        delete_ratio: float = DELETE_RATIO,
+        delete_ratio: float | None = None,
         sort_by: Sequence[str] | None = None,
         merge: bool = True,
         rewrite: bool = True,
@@ -171,7 +171,7 @@ class Maintenance:
         table: Tables = None,
         *,
         target_size: int | str | None = None,
-        delete_ratio: float = DELETE_RATIO,
+        delete_ratio: float | None = None,
         sort_by: Sequence[str] | None = None,
         expire_older_than: Age | str | None = None,
         keep_last: int | None = None,

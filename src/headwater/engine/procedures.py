@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.engine.maintenance import Maintenance, parse_age
 from headwater.errors import InvalidInputError
-from headwater.lake.maintenance.choosing import DELETE_RATIO
 
 if TYPE_CHECKING:
     from headwater.lake.maintenance.model import Age, CompactionResult, ExpireResult, RemovalResult
@@ -22,7 +21,7 @@ def procedures(maintenance: Maintenance) -> dict[str, Callable[..., Rows]]:
     def compact(
         table: Any = None,
         target_size: Any = None,
-        delete_ratio: Any = DELETE_RATIO,
+        delete_ratio: Any = None,
         sort_by: Any = None,
         dry_run: Any = False,
     ) -> Rows:
@@ -30,15 +29,15 @@ def procedures(maintenance: Maintenance) -> dict[str, Callable[..., Rows]]:
             maintenance.compact(
                 _names(table),
                 target_size=target_size,
-                delete_ratio=_number(delete_ratio),
+                delete_ratio=_ratio(delete_ratio),
                 sort_by=_keys(sort_by),
                 dry_run=_flag(dry_run),
             )
         )
 
-    def rewrite(table: Any = None, delete_ratio: Any = DELETE_RATIO, dry_run: Any = False) -> Rows:
+    def rewrite(table: Any = None, delete_ratio: Any = None, dry_run: Any = False) -> Rows:
         done = maintenance.compact(
-            _names(table), delete_ratio=_number(delete_ratio), merge=False, dry_run=_flag(dry_run)
+            _names(table), delete_ratio=_ratio(delete_ratio), merge=False, dry_run=_flag(dry_run)
         )
         return _compacted(done)
 
@@ -132,6 +131,10 @@ def _flag(value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidInputError(f"{value!r} is neither true nor false.")
     return value
+
+
+def _ratio(value: Any) -> float | None:
+    return None if value is None else _number(value)
 
 
 def _number(value: Any) -> float:

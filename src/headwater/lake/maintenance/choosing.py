@@ -44,14 +44,15 @@ class Wishes:
     """Leave deleted rows behind."""
     target_size: int | None = None
     """Bytes of a good file; the table's own option if None."""
-    delete_ratio: float = DELETE_RATIO
+    delete_ratio: float | None = None
+    """Of its rows; the table's own option (`rewrite_delete_threshold`) if None, else `DELETE_RATIO`."""
     sort_by: tuple[str, ...] | None = None
     """Sort the rows of each new file; the table's own order if None. Given, every file is written again."""
     min_files: int = 2
     """Fewer files are not worth a new one."""
 
     def __post_init__(self) -> None:
-        if not 0 <= self.delete_ratio <= 1:
+        if self.delete_ratio is not None and not 0 <= self.delete_ratio <= 1:
             raise InvalidInputError("The ratio of deleted rows is a number from 0 to 1.")
         if self.target_size is not None and self.target_size < 1:
             raise InvalidInputError("The target size is a number of bytes.")
@@ -213,12 +214,13 @@ def deleted_rows(scan: FileScan) -> int:
 def choose_moves(files: TableFiles, wishes: Wishes, target_size: int) -> list[Move]:
     """What to move, given how large a good file is."""
     table = files.plan.table
+    ratio = DELETE_RATIO if wishes.delete_ratio is None else wishes.delete_ratio
     if wishes.sort_by is not None:
         table = replace(table, sort=parse_sort_by(table, wishes.sort_by))
     merges, rewrites = _Bins(target_size), _Bins(target_size)
     for scan in sorted(files.plan.files, key=lambda scan: (scan.file.begin_snapshot, scan.file.id)):
         deleted = deleted_rows(scan)
-        many = bool(deleted) and deleted >= wishes.delete_ratio * scan.file.record_count
+        many = bool(deleted) and deleted >= ratio * scan.file.record_count
         live_bytes = _live_bytes(scan, deleted)
         partition = (scan.file.partition_id, scan.partition_values)
         if not deleted or files.is_settled(scan):
@@ -232,8 +234,7 @@ def choose_moves(files: TableFiles, wishes: Wishes, target_size: int) -> list[Mo
         layout = next(one.table for one in files.layouts if one.since == since or len(files.layouts) == 1)
         for group in groups:
             worth = any(
-                deleted_rows(scan) and deleted_rows(scan) >= wishes.delete_ratio * scan.file.record_count
-                for scan in group
+                deleted_rows(scan) and deleted_rows(scan) >= ratio * scan.file.record_count for scan in group
             )
             if len(group) >= wishes.min_files or (worth and wishes.rewrite) or wishes.sort_by is not None:
                 moves.append(_move(files, replace(layout, sort=table.sort), group, True, wishes))

@@ -53,7 +53,7 @@ def compact(
 ) -> CompactionResult:
     """Compact the tables of those names, or all, one after the other."""
     began = time.monotonic()
-    names = [table.name for table in lake.state().tables.values()] if tables is None else list(tables)
+    names = _all_tables(lake) if tables is None else list(tables)
     done: list[TableCompaction] = []
     left = limits or Limits()
     complete = True
@@ -71,6 +71,16 @@ def compact(
             if left.bytes is not None:
                 left = replace(left, bytes=max(0, left.bytes - work.moved_bytes))
     return CompactionResult(tuple(done), complete, dry_run, time.monotonic() - began)
+
+
+def _all_tables(lake: Lake) -> list[TableName]:
+    """Those that nobody wants to be left alone (DuckDB's option `auto_compact`)."""
+    options = lake.options()
+    return [
+        table.name
+        for table in lake.state().tables.values()
+        if options.flag("auto_compact", True, schema_id=table.schema_id, table_id=table.id)
+    ]
 
 
 class _TableWork:
@@ -105,6 +115,9 @@ class _TableWork:
             result = replace(result, flushed=self._flush(table))
             state = self.lake.state()
         stager = Stager(self.lake.store, self.lake.options())
+        own = stager.options.get("rewrite_delete_threshold", schema_id=table.schema_id, table_id=table.id)
+        if self.wishes.delete_ratio is None and own is not None:
+            self.wishes = replace(self.wishes, delete_ratio=float(own))
         files, moves = self._choose(state, table, stager)
         if not flush and not dry_run and any(map(_needs_flush, moves)):
             result = replace(result, flushed=self._flush(table))

@@ -45,7 +45,7 @@ class TableShape:
 
 
 def table_shapes(lake: Lake, target_size: int | None = None) -> list[TableShape]:
-    """All tables, by name."""
+    """All tables that may be compacted without being asked for (DuckDB's option `auto_compact`), by name."""
     state, options = lake.state(), lake.options()
     small = SMALL * (target_size or options.number("target_file_size", DEFAULT_TARGET_FILE_SIZE))
 
@@ -76,5 +76,7 @@ def table_shapes(lake: Lake, target_size: int | None = None) -> list[TableShape]
     shapes = []
     for table in state.tables.values():
         count, small_count, rows, deleted = stored.get(table.id, (0, 0, 0, 0))
+        if not options.flag("auto_compact", True, schema_id=table.schema_id, table_id=table.id):
+            continue
         shapes.append(TableShape(table.name, count, small_count, rows, deleted, inlined.get(table.id, 0)))
     return sorted(shapes, key=lambda shape: shape.name)
