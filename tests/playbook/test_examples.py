@@ -81,7 +81,8 @@ def play_all(hw: Headwater, dsn: str, folder: Path, runner: str) -> Iterator[tup
         workload: dict[str, Any] = {} if name == "migration_before" else {"data_path": str(folder / "lakes")}
         if name == "migration_after":
             workload["catalog_connection"] = dsn
-        report, _ = play(hw, EXAMPLES / f"{name}.yaml", workload, runner=runner)
+        workers = 2 if name == "distributed_loop" else 1
+        report, _ = play(hw, EXAMPLES / f"{name}.yaml", workload, runner=runner, workers=workers)
         assert report.ok, (name, report.error)
         yield name, report
 

@@ -136,7 +136,7 @@ def test_other_tables_keep_what_they_declare(text: str) -> None:
          [(1, "b", 5), (2, "z", 0), (3, "d", 2)]),
         ("INSERT OR IGNORE INTO t VALUES (1, 'b', 5), (3, 'c', 1), (3, 'd', 2)",
          [(1, "a", 0)], [(1, "a", 0), (3, "c", 1)]),
-        ("INSERT INTO t (n, id) SELECT 7, 1 ON CONFLICT (id) DO UPDATE SET n = t.n + excluded.n WHERE n < 9",
+        ("INSERT INTO t (n, id) SELECT 7, 1 ON CONFLICT (id) DO UPDATE SET n = n + excluded.n WHERE n < 9",
          [(1, "a", 1)], [(1, "a", 8)]),
         ("INSERT INTO t (n, id) SELECT 7, 1 ON CONFLICT DO NOTHING", [(1, "a", 1)], [(1, "a", 1)]),
         ("WITH x AS (SELECT 9 AS id) INSERT OR REPLACE INTO t (id) SELECT id FROM x", [], [(9, None, None)]),

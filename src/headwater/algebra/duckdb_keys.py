@@ -10,7 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from headwater.algebra.duckdb_text import Edit, Piece, Word, closing, dotted_name, sees, separated
+from headwater.algebra.duckdb_text import (
+    Edit,
+    Piece,
+    Word,
+    closing,
+    dotted_name,
+    edited,
+    sees,
+    separated,
+    words,
+)
 from headwater.typedefs import quote_name
 
 #: Catalogs in memory, where DuckDB has keys of its own.
@@ -228,13 +238,34 @@ def as_merge(insert: Insert, columns: Sequence[str], key: Sequence[str]) -> str:
     if insert.on_conflict == "replace" and others:
         matched = "WHEN MATCHED THEN UPDATE SET " + ", ".join(f"{one} = excluded.{one}" for one in others)
     elif insert.on_conflict == "update":
-        only_if = f" AND ({insert.condition})" if insert.condition else ""
-        matched = f"WHEN MATCHED{only_if} THEN UPDATE SET {insert.assignments}"
+        table = quote_name(insert.table[-1])
+        changes = _of_table(insert.assignments, columns, table, assigned=True)
+        condition = _of_table(insert.condition, columns, table)
+        only_if = f" AND ({condition})" if condition else ""
+        matched = f"WHEN MATCHED{only_if} THEN UPDATE SET {changes}"
     values = ", ".join(f"excluded.{quote_name(name)}" for name in given)
     return (
         f"MERGE INTO {insert.table_text} USING ({source}) AS excluded({names}) USING ({keys}) "
         f"{matched} WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
     )
+
+
+def _of_table(text: str, columns: Sequence[str], table: str, *, assigned: bool = False) -> str:
+    """A text in which bare columns are those of the table, as they are after ON CONFLICT.
+
+    In a MERGE they could be those of either side. In assignments, what stands left of `=` stays as it is.
+    """
+    found = words(text)
+    known = {name.lower() for name in columns}
+    left = {start for start, _ in separated(found, 0, len(found))} if assigned else set()
+    edits = []
+    for place, word in enumerate(found):
+        named = word.kind in ("word", "quoted") and word.name.lower() in known and place not in left
+        follows_dot = place > 0 and found[place - 1].text == "."
+        leads = place + 1 < len(found) and found[place + 1].text in (".", "(")
+        if named and not follows_dot and not leads:
+            edits.append(Edit(word.start, word.start, f"{table}."))
+    return edited(text, edits).text
 
 
 @dataclass(frozen=True, slots=True)
