@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 from headwater.lake.health.check import check_health
@@ -220,7 +221,12 @@ def test_writers_go_on_while_files_are_compacted(lake: Lake) -> None:
         con = duck(lake.dsn)
         number = 0
         while not stop.is_set() and number < 40:
-            con.execute(f"INSERT INTO t SELECT 1, i FROM range({number * 15}, {number * 15 + 15}) r(i)")
+            try:
+                con.execute(f"INSERT INTO t SELECT 1, i FROM range({number * 15}, {number * 15 + 15}) r(i)")
+            except duckdb.TransactionException as error:
+                # DuckDB's rule for an insert beside a delete, whoever compacts.
+                assert "has deleted" in str(error)  # noqa: PT017
+                continue
             written[1] |= set(range(number * 15, number * 15 + 15))
             number += 1
         con.close()
