@@ -44,6 +44,7 @@ _QUERIES = {
     "not in": "SELECT k FROM a WHERE k NOT IN (SELECT k FROM b)",
     "window": "SELECT k, amount, row_number() OVER (PARTITION BY word ORDER BY k, amount, at) AS n FROM a",
     "the same twice": "SELECT x.k, y.word FROM a x JOIN a y ON x.k = y.k JOIN b ON b.k = x.k",
+    "a constant": "SELECT x.n, a.k FROM (SELECT 1 AS n) x LEFT JOIN a ON a.k = x.n",
     "first": "SELECT k, word FROM a ORDER BY k NULLS LAST, word, amount, at LIMIT 3",
 }
 

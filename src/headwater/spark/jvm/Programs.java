@@ -85,6 +85,7 @@ public class Programs {
                 if (!(node instanceof RDDScanExec)) return other.apply(node);
                 RDDScanExec scan = (RDDScanExec) node;
                 scala.collection.immutable.Seq found = (scala.collection.immutable.Seq) places.get(scan.rdd().name());
+                if (found == null) return node;  // a single row without columns, which Spark scans so too
                 return new RDDScanExec(scan.output(), oneOf(spark, found), scan.name(), scan.outputPartitioning(),
                     scan.outputOrdering(), scan.stream());
             }
