@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -59,18 +59,23 @@ def shown_frame(session: LakeSpark, bound: Bound, at: SnapshotId) -> DataFrame:
     if not plan.files and not plan.inlined:
         return base
     if plan_rows(plan) <= _FEW_ROWS and stored_bytes(plan.files) <= FOR_THE_DRIVER:
-        keys, upserts = _folded_here(session, bound, at)
+        local, keys, upserts = _folded_here(session, bound, at)
         keys = F.broadcast(keys)
+        same = same_key(bound.key, "b", "l", named=True, never_null=local)
     else:
         keys = session.reader.read(plan, wanted=(SEQUENCE,)).frame
         newest = ordered(keys, bound.key).where((F.col(BACK) == 1) & (F.col(OPERATION) == UPSERT))
         upserts = newest.select(*(column(pair.log.name) for pair in bound.columns))
-    kept = base.alias("b").join(keys.alias("l"), same_key(bound.key, "b", "l", named=True), "left_anti")
+        same = same_key(bound.key, "b", "l", named=True)
+    kept = base.alias("b").join(keys.alias("l"), same, "left_anti")
     return kept.unionAll(upserts.toDF(*(pair.name for pair in bound.columns)))
 
 
-def _folded_here(session: LakeSpark, bound: Bound, at: SnapshotId) -> tuple[DataFrame, DataFrame]:
-    """The keys of a short log, and the rows that it says last, read by the driver: no job has to."""
+def _folded_here(session: LakeSpark, bound: Bound, at: SnapshotId) -> tuple[set[str], DataFrame, DataFrame]:
+    """The keys of a short log, and the rows that it says last, read by the driver: no job has to.
+
+    Key columns that are never NULL in it come first: they are compared faster.
+    """
     log = log_rows(session.lake, bound, at)
     keys = log.select([pair.log.name for pair in bound.key])
     newest = fold_log(keys, log.column(OPERATION), log.column(SEQUENCE)).newest
@@ -78,6 +83,7 @@ def _folded_here(session: LakeSpark, bound: Bound, at: SnapshotId) -> tuple[Data
     shown = [place for place in newest.tolist() if operations[place] == UPSERT]
     rows = log.select([pair.log.name for pair in bound.columns]).take(np.array(shown, np.int64))
     return (
+        {name for name in keys.schema.names if not keys.column(name).null_count},
         _local(session, keys.take(newest), [pair.log for pair in bound.key]),
         _local(session, rows, [pair.log for pair in bound.columns]),
     )
@@ -98,10 +104,16 @@ def ordered(log: DataFrame, key: Sequence[Pair]) -> DataFrame:
     )
 
 
-def same_key(key: Sequence[Pair], base: str, log: str, *, named: bool = False) -> SparkColumn:
-    """Equal keys of two aliased frames; with `named` the first has the names that users know."""
+def same_key(
+    key: Sequence[Pair], base: str, log: str, *, named: bool = False, never_null: Collection[str] = ()
+) -> SparkColumn:
+    """Equal keys of two aliased frames; with `named` the first has the names that users know.
+
+    Where the log's side is never NULL, a plain comparison finds the same rows.
+    """
     condition = F.lit(True)
     for pair in key:
         one = column(pair.name if named else pair.base.name, base)
-        condition = condition & one.eqNullSafe(column(pair.log.name, log))
+        other = column(pair.log.name, log)
+        condition = condition & (one == other if pair.log.name in never_null else one.eqNullSafe(other))
     return condition
