@@ -48,8 +48,14 @@ public class Programs {
      * Every place has one partition, so where Spark means to exchange rows between tasks there is nothing to exchange:
      * at most, parts of a union are put together.
      */
-    public static SparkPlan planned(Object frame) {
-        SparkPlan plan = ((Dataset) frame).queryExecution().executedPlan();
+    public static SparkPlan planned(final Object frame) {
+        // Operators belong to the session that is active in the thread that makes them.
+        return (SparkPlan) ((Dataset) frame).sparkSession().withActive(new scala.runtime.AbstractFunction0() {
+            public Object apply() { return inOneTask(((Dataset) frame).queryExecution().executedPlan()); }
+        });
+    }
+
+    private static SparkPlan inOneTask(SparkPlan plan) {
         final boolean[] bound = new boolean[] {plan.subqueriesAll().nonEmpty()};
         SparkPlan alone = (SparkPlan) plan.transformUp(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object node) { return node instanceof SparkPlan; }
@@ -77,8 +83,15 @@ public class Programs {
     }
 
     /** Run a plan with rows in its places; what comes of it as an Arrow batch, without any bytes if there are no rows. */
-    public static byte[] run(SparkSession session, SparkPlan plan, final Map places) {
+    public static byte[] run(SparkSession session, final SparkPlan plan, final Map places) {
         final org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
+        return (byte[]) spark.withActive(new scala.runtime.AbstractFunction0() {
+            public Object apply() { return made(spark, plan, places); }
+        });
+    }
+
+    private static byte[] made(
+            final org.apache.spark.sql.classic.SparkSession spark, SparkPlan plan, final Map places) {
         final SparkPlan over = (SparkPlan) plan.transformUp(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object node) { return node instanceof RDDScanExec; }
             public Object applyOrElse(Object node, scala.Function1 other) {
