@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from headwater.deltas.model import CompactionPolicy
 from headwater.engine.headwater import Headwater
 from headwater.engine.maintenance import parse_age
 from headwater.engine.maintenance_policy import MaintenancePolicy, check_settings
@@ -67,10 +68,22 @@ class _Maintained:
 
     def __init__(self, lake: Lake, settings: MaintenanceSettings):
         hw = Headwater(lake, Settings())
-        self.policy = MaintenancePolicy(lake, lambda: hw.maintenance, settings)
+        self.policy = MaintenancePolicy(lake, lambda: hw.maintenance, lambda: hw.datasets, settings)
 
     def steps(self) -> dict[str, Any]:
         return {report.name: report for report in self.policy.run()}
+
+
+def test_a_pass_folds_datasets_that_are_due(lake: Lake) -> None:
+    hw = Headwater(lake, Settings())
+    people = hw.deltas("people", key=["id"], schema={"id": "int64", "name": "varchar"})
+    due = 150
+    assert due > CompactionPolicy().share * 1000
+    people.write_delta([{"id": number % 3, "name": f"name {number}"} for number in range(due)])
+    steps = _Maintained(lake, MaintenanceSettings(enabled=True)).steps()
+    assert steps["deltas"].fields["rows"] == due
+    assert people.read_arrow().num_rows == 3
+    assert "deltas" not in _Maintained(lake, MaintenanceSettings(enabled=True)).steps()
 
 
 def test_a_pass_does_what_is_needed_and_nothing_else(lake: Lake) -> None:

@@ -28,7 +28,7 @@ FUNCTIONS = "tests.playbook.functions"
 
 LOAD = """
     metadata: {{name: load}}
-    workload: {{connection: "{dsn}", count: 40}}
+    workload: {{connection: "{dsn}", count: 150}}
     workflow:
       - step: create
         tool: ducklake
@@ -101,6 +101,10 @@ def test_killed_in_the_middle_of_a_loop_each_item_is_there_once(
     process = started(new_database, tmp_path, path)
     killed.append(process)
     wait_for(process, "loop.item load", 12)
+    (run,) = hw.playbooks.runs()
+    # What happens is written down a moment later.
+    while all(event.name != "loop.item" for event in hw.playbooks.store.events(run.id, limit=10_000)):
+        time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.wait()
     (run,) = hw.playbooks.runs()
@@ -111,13 +115,13 @@ def test_killed_in_the_middle_of_a_loop_each_item_is_there_once(
     told: list[Event] = []
     report = resumed(hw, path, listener=told.append)
     assert (report.id, report.status, report.error) == (run.id, "done", None)
-    assert report.vars == {"found": {"n": 40, "ids": 40}}
+    assert report.vars == {"found": {"n": 150, "ids": 150}}
     again = {event.item for event in told if event.name == "loop.item"}
-    assert 0 < len(again) < 40, "items that were done are repeated, or nothing was left"
+    assert 0 < len(again) < 150, "items that were done are repeated, or nothing was left"
     assert "create" not in {event.step for event in told}
     names = [event.name for event in hw.playbooks.store.events(run.id, limit=10_000)]
     assert (names.count("run.started"), names.count("run.resumed"), names[-1]) == (1, 1, "run.done")
-    assert [item.record.item for item in report.step("load").items] == list(range(40))
+    assert [item.record.item for item in report.step("load").items] == list(range(150))
 
 
 def test_a_run_under_way_is_not_resumed_by_another(

@@ -16,6 +16,7 @@ from headwater.lake.maintenance.needs import TableShape, table_shapes
 from headwater.scheduler.work import Report
 
 if TYPE_CHECKING:
+    from headwater.engine.deltas import Deltas
     from headwater.lake.lake import Lake
     from headwater.settings import MaintenanceSettings
 
@@ -27,8 +28,15 @@ _ORPHANS_EVERY = timedelta(days=1)
 class MaintenancePolicy:
     """One pass after another, as the service calls for them."""
 
-    def __init__(self, lake: Lake, maintenance: Callable[[], Maintenance], settings: MaintenanceSettings):
+    def __init__(
+        self,
+        lake: Lake,
+        maintenance: Callable[[], Maintenance],
+        deltas: Callable[[], Deltas],
+        settings: MaintenanceSettings,
+    ):
         self._lake = lake
+        self._deltas = deltas
         self._maintenance = maintenance
         self._settings = settings
         self._target = None if settings.target_size is None else file_size(settings.target_size)
@@ -49,11 +57,12 @@ class MaintenancePolicy:
         return many_small or many_deleted or shape.inlined_rows >= wanted.inlined_rows
 
     def run(self) -> Sequence[Report]:
-        """Expire, compact what needs it, clean up; what fails is reported and does not stop the rest."""
+        """Expire, fold deltas, compact what needs it, clean up; what fails does not stop the rest."""
         began = time.monotonic()
         reports: list[Report] = []
         if self._settings.expire_after is not None or self._settings.keep_last is not None:
             reports += self._step("expire", self._expire)
+        reports += self._step("deltas", self._fold)
         reports += self._step("compact", lambda: self._compact(began))
         if self._settings.cleanup_after is not None:
             reports += self._step("cleanup", self._cleanup)
@@ -83,6 +92,14 @@ class MaintenancePolicy:
             "snapshots": len(done.expired),
             "files": done.files,
             "kept": "; ".join(map(str, done.kept)),
+        }
+
+    def _fold(self) -> dict[str, Any]:
+        done = self._deltas().compact_due()
+        return {
+            "datasets": len(done),
+            "files": sum(result.deltas_merged for result in done),
+            "rows": sum(result.delta_rows for result in done),
         }
 
     def _compact(self, began: float) -> dict[str, Any]:

@@ -245,7 +245,10 @@ class Maintaining:
     def policy(self) -> MaintenancePolicy:
         """What does a pass."""
         check_settings(self._hw.settings.maintenance)
-        return MaintenancePolicy(self._hw.lake, lambda: self._maintenance, self._hw.settings.maintenance)
+        hw = self._hw
+        return MaintenancePolicy(
+            hw.lake, lambda: self._maintenance, lambda: hw.datasets, hw.settings.maintenance
+        )
 
     def cancel(self) -> None:
         """End the pass under way, if there is one."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import sys
+import threading
 from multiprocessing.connection import Connection
 
 from headwater.playbook.runners.dispatch import CHANNEL_ENDED
@@ -22,6 +24,7 @@ def serve(descriptor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(descriptor, False)
     channel = Connection(descriptor)
+    threading.Thread(target=_watch, args=(descriptor,), daemon=True).start()
     with contextlib.suppress(*CHANNEL_ENDED):
         name, path = channel.recv()
         sys.path[:] = path
@@ -29,6 +32,14 @@ def serve(descriptor: int) -> None:
         while True:
             task, opened = channel.recv()
             channel.send(worker.work(task, opened))
+
+
+def _watch(descriptor: int) -> None:
+    """End with the flow, also in the middle of a task: a run that is resumed would do it again beside us."""
+    ended = select.poll()
+    ended.register(descriptor, select.POLLHUP | getattr(select, "POLLRDHUP", 0))
+    ended.poll()
+    os._exit(0)
 
 
 if __name__ == "__main__":
