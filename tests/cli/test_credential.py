@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from headwater.lake.lake import Lake
-from headwater.playbook.credentials import Credentials
+from headwater.playbook.credentials.registry import Credentials
 from tests.cli.running import Ran, run, start
 
 

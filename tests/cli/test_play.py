@@ -13,7 +13,7 @@ import pytest
 
 from headwater.cli.play import read_given
 from headwater.lake.lake import Lake
-from headwater.playbook.store import RunStore
+from headwater.playbook.records.store import RunStore
 from tests.cli.running import run, start
 
 BOOK = """

@@ -8,8 +8,8 @@ from typing import Any
 
 from headwater.engine import Headwater, connect
 from headwater.engine.playbook_services import RunOptions
-from headwater.playbook.events import Event
-from headwater.playbook.reporting import RunReport
+from headwater.playbook.records.events import Event
+from headwater.playbook.records.reporting import RunReport
 
 
 def open_headwater(dsn: str, folder: Path) -> Headwater:

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from headwater.playbook.checking import check_document, check_file
-from headwater.playbook.document import parse_document
-from headwater.playbook.fields import TOOLS
-from headwater.playbook.findings import Finding
-from headwater.playbook.sandbox import SANDBOX
+from headwater.playbook.checking.checks import check_document, check_file
+from headwater.playbook.language.document import parse_document
+from headwater.playbook.language.fields import TOOLS
+from headwater.playbook.language.findings import Finding
+from headwater.playbook.templates.sandbox import SANDBOX
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "playbooks"
 

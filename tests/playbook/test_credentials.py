@@ -14,7 +14,8 @@ from psycopg import conninfo
 
 from headwater.errors import CredentialError
 from headwater.lake.lake import Lake
-from headwater.playbook.credential_types import (
+from headwater.playbook.credentials.registry import Credentials, read_credentials
+from headwater.playbook.credentials.types import (
     Credential,
     credential_for,
     dsn_for,
@@ -22,7 +23,6 @@ from headwater.playbook.credential_types import (
     make_credential,
     parse_credential,
 )
-from headwater.playbook.credentials import Credentials, read_credentials
 from headwater.playbook.runners.worker import TaskWorker
 from headwater.playbook.task import TaskFailed
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from headwater.errors import PlaybookError
-from headwater.playbook.document import MAX_BYTES, Place, Text, parse_document, read_document
-from headwater.playbook.findings import refuse
-from headwater.playbook.model import Loop, Next, Playbook, Retry
-from headwater.playbook.reading import is_playbook, load_playbook, read_playbook
+from headwater.playbook.language.document import MAX_BYTES, Place, Text, parse_document, read_document
+from headwater.playbook.language.findings import refuse
+from headwater.playbook.language.model import Loop, Next, Playbook, Retry
+from headwater.playbook.language.reading import is_playbook, load_playbook, read_playbook
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "playbooks"
 

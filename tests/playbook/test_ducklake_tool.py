@@ -13,9 +13,9 @@ from psycopg import conninfo, sql
 
 from headwater.lake.embedded import open_server
 from headwater.lake.lake import Lake
-from headwater.playbook.keys import key_of, record_key
+from headwater.playbook.ducklake.keys import key_of, record_key
+from headwater.playbook.ducklake.sessions import LakePlace, SessionPool
 from headwater.playbook.runners.worker import TaskWorker
-from headwater.playbook.sessions import LakePlace, SessionPool
 from tests.playbook.lakes import Desk
 from tests.support import create_database
 

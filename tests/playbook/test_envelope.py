@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.playbook.envelope import error_envelope
+from headwater.playbook.results.envelope import error_envelope
+from headwater.playbook.results.values import fetch, unique_names
 from headwater.playbook.task import TaskError
-from headwater.playbook.values import fetch, unique_names
 from tests.playbook.lakes import Desk
 
 

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from headwater.engine import Headwater
-from headwater.playbook.reporting import RunReport, StepReport
+from headwater.playbook.records.reporting import RunReport, StepReport
 from tests.playbook.playing import open_headwater, play
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "playbooks"

@@ -12,8 +12,8 @@ from psycopg import conninfo, sql
 
 from headwater.engine import Headwater
 from headwater.errors import PlaybookError
-from headwater.playbook.credential_types import make_credential
-from headwater.playbook.reporting import RunReport
+from headwater.playbook.credentials.types import make_credential
+from headwater.playbook.records.reporting import RunReport
 from tests.playbook.playing import open_headwater, play, resumed, written
 
 PASSWORD = "hunter2'\"@:/%?# ü{{7*7}}"

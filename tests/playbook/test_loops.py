@@ -189,7 +189,7 @@ def test_an_item_whose_template_fails_is_named(hw: Headwater, tmp_path: Path) ->
 def test_thousands_of_items_are_few_round_trips(
     hw: Headwater, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headwater.playbook.store import RunStore
+    from headwater.playbook.records.store import RunStore
 
     batches = []
     record = RunStore.record

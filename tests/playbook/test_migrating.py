@@ -9,10 +9,10 @@ import pytest
 
 from headwater.errors import PlaybookError
 from headwater.lake.lake import Lake
-from headwater.playbook.copying import copy, describe
-from headwater.playbook.keys import key_of
-from headwater.playbook.migrating import Destination, Migration, plan_migration
-from headwater.playbook.reading import load_playbook
+from headwater.playbook.ducklake.keys import key_of
+from headwater.playbook.language.reading import load_playbook
+from headwater.playbook.migration.copying import copy, describe
+from headwater.playbook.migration.migrating import Destination, Migration, plan_migration
 from tests.support import duck
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "playbooks"

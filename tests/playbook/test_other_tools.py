@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 
 import headwater
 from headwater.engine import Headwater
-from headwater.playbook.credential_types import make_credential
+from headwater.playbook.credentials.types import make_credential
 from headwater.playbook.runners.worker import TaskWorker
 from headwater.playbook.task import Task, TaskError, TaskFailed
 from headwater.playbook.tools import MODULES, http, repeatable, tool

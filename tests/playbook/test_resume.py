@@ -19,7 +19,7 @@ from headwater.engine.playbook_services import RunOptions
 from headwater.engine.playbooks import RunCancelled
 from headwater.errors import PlaybookRunError
 from headwater.lake.embedded import open_server
-from headwater.playbook.events import Event
+from headwater.playbook.records.events import Event
 from tests.playbook.functions import traces
 from tests.playbook.playing import open_headwater, play, resumed, written
 from tests.support import create_database, duck

@@ -8,9 +8,9 @@ import pytest
 
 from headwater.engine import Headwater
 from headwater.errors import PlaybookError
-from headwater.playbook.flow import Flow
-from headwater.playbook.model import Retry
-from headwater.playbook.retrying import tried_again, wait_before
+from headwater.playbook.flow.arms import Flow
+from headwater.playbook.flow.retrying import tried_again, wait_before
+from headwater.playbook.language.model import Retry
 from headwater.playbook.task import TaskError
 from tests.playbook.functions import traces
 from tests.playbook.playing import play, resumed, written
@@ -264,7 +264,7 @@ def test_a_wrong_credential_or_field_is_an_error_of_the_step(hw: Headwater, tmp_
 
 
 def test_a_playbook_that_goes_round_in_circles_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.playbook.flow.MOST_VISITS", 3)
+    monkeypatch.setattr("headwater.playbook.flow.arms.MOST_VISITS", 3)
     flow = Flow("a")
     with pytest.raises(PlaybookError, match="more than 3 times"):
         while flow.next():

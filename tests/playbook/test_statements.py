@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from headwater.algebra.duckdb_keys import as_merge, declared_key, read_insert
 from headwater.algebra.duckdb_text import edited, statements, words
 from headwater.algebra.duckdb_translations import translate
-from headwater.playbook.appending import reads_no_table
-from headwater.playbook.statements import Statement, read_commands
+from headwater.playbook.ducklake.appending import reads_no_table
+from headwater.playbook.ducklake.statements import Statement, read_commands
 from headwater.playbook.task import TaskFailed
 
 

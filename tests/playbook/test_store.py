@@ -14,12 +14,12 @@ import pytest
 
 from headwater.errors import PlaybookRunError
 from headwater.lake.lake import Lake
-from headwater.playbook.events import Event, nobody
-from headwater.playbook.liveness import known_to_be_gone, this_process
-from headwater.playbook.masking import Masking
-from headwater.playbook.recording import Recorder
-from headwater.playbook.reporting import report
-from headwater.playbook.store import RunStore, StepRecord
+from headwater.playbook.records.events import Event, nobody
+from headwater.playbook.records.liveness import known_to_be_gone, this_process
+from headwater.playbook.records.masking import Masking
+from headwater.playbook.records.recording import Recorder
+from headwater.playbook.records.reporting import report
+from headwater.playbook.records.store import RunStore, StepRecord
 
 
 def begun(store: RunStore, file: str = "/books/a.yaml", **more: str | None) -> str:
@@ -104,7 +104,7 @@ def test_a_living_run_is_its_process_s_alone(lake: Lake) -> None:
 def test_a_process_of_this_machine_that_is_gone_holds_nothing(lake: Lake) -> None:
     code = (
         "import sys, os; from headwater.lake.lake import Lake\n"
-        "from headwater.playbook.store import RunStore\n"
+        "from headwater.playbook.records.store import RunStore\n"
         "print(RunStore(Lake.open(sys.argv[1])).begin(name='a', file='f', digest='d', workload={},"
         " given={}, sealed=None, runner='local'), flush=True); os.kill(os.getpid(), 9)"
     )
@@ -185,7 +185,7 @@ def test_a_report_holds_no_more_than_fits(lake: Lake, monkeypatch: pytest.Monkey
     ]
     steps += [StepRecord("load", 1, 1, 1, status="failed")]
     store.record(run, steps, [])
-    monkeypatch.setattr("headwater.playbook.reporting.MOST_BYTES", 8 + 2 * len('{"n": 0}'))
+    monkeypatch.setattr("headwater.playbook.records.reporting.MOST_BYTES", 8 + 2 * len('{"n": 0}'))
     (step,) = report(store, run).steps
     assert (step.envelope, step.left_out) == ({"a": 1}, False)
     assert [(item.envelope, item.left_out) for item in step.items] == [

@@ -15,13 +15,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headwater.errors import PlaybookError, TemplateError
-from headwater.playbook.document import Text, parse_document
-from headwater.playbook.rendering import render_fields
-from headwater.playbook.scopes import ResultView
-from headwater.playbook.sql_literals import literal
-from headwater.playbook.sql_scanner import Scanner, unclosed
-from headwater.playbook.sql_templates import render_sql
-from headwater.playbook.templates import holds, render
+from headwater.playbook.language.document import Text, parse_document
+from headwater.playbook.templates.engine import holds, render
+from headwater.playbook.templates.rendering import render_fields
+from headwater.playbook.templates.scopes import ResultView
+from headwater.playbook.templates.sql_literals import literal
+from headwater.playbook.templates.sql_scanner import Scanner, unclosed
+from headwater.playbook.templates.sql_templates import render_sql
 
 NAMES: dict[str, Any] = {
     "ids": [7, 8],

@@ -13,7 +13,7 @@ from headwater.cli.options import common_options, current
 from headwater.cli.output import Block, Line
 
 if TYPE_CHECKING:
-    from headwater.playbook.findings import Finding
+    from headwater.playbook.language.findings import Finding
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def command(paths: tuple[Path, ...], offline: bool, credential_paths: tuple[Path
 
     FILE is a playbook, or a folder with playbooks. Exits with 1 when there is an error.
     """
-    from headwater.playbook.checking import check_file
+    from headwater.playbook.checking.checks import check_file
 
     files = [file for path in paths for file in _playbooks(path)]
     known = None if offline else _credentials(files, credential_paths)
@@ -99,8 +99,8 @@ def command(paths: tuple[Path, ...], offline: bool, credential_paths: tuple[Path
 def _playbooks(path: Path) -> Iterator[Path]:
     """The file, or those in a folder that are playbooks."""
     from headwater.errors import PlaybookError
-    from headwater.playbook.document import read_document
-    from headwater.playbook.reading import is_playbook
+    from headwater.playbook.language.document import read_document
+    from headwater.playbook.language.reading import is_playbook
 
     if not path.is_dir():
         yield path
@@ -116,7 +116,7 @@ def _playbooks(path: Path) -> Iterator[Path]:
 def _credentials(files: Sequence[Path], paths: Sequence[Path]) -> Collection[str] | None:
     """The names that are known: from files, the environment, and the lake if the project has one."""
     from headwater.engine.connecting import connect, resolve
-    from headwater.playbook.credentials import Credentials
+    from headwater.playbook.credentials.registry import Credentials
     from headwater.settings import load_settings
 
     if not any(_names_credentials(file) for file in files):
@@ -131,8 +131,8 @@ def _credentials(files: Sequence[Path], paths: Sequence[Path]) -> Collection[str
 def _names_credentials(file: Path) -> bool:
     """Whether a lake has to be asked at all."""
     from headwater.errors import PlaybookError
-    from headwater.playbook.document import read_document
-    from headwater.playbook.reading import read_playbook
+    from headwater.playbook.language.document import read_document
+    from headwater.playbook.language.reading import read_playbook
 
     try:
         playbook, _ = read_playbook(read_document(file))

@@ -16,7 +16,7 @@ from headwater.cli.output import Block, Grid, Line, moment
 from headwater.cli.refreshes import opened
 
 if TYPE_CHECKING:
-    from headwater.playbook.credentials import Listed
+    from headwater.playbook.credentials.registry import Listed
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ def add(
     else read from standard input, one on each line. Without --field the whole credential is read: a
     PostgreSQL address, or a JSON object. An existing one of that name is replaced.
     """
-    from headwater.playbook.credential_types import credential_from, make_credential, parse_credential
-    from headwater.playbook.credentials import Credentials, check_name
+    from headwater.playbook.credentials.registry import Credentials, check_name
+    from headwater.playbook.credentials.types import credential_from, make_credential, parse_credential
 
     check_name(name)
     if from_env is not None or from_file is not None:
@@ -126,7 +126,7 @@ def add(
 @common_options
 def list_(paths: tuple[str, ...]) -> CredentialList:
     """List credentials: those of the lake, of the environment and of files. Never their secrets."""
-    from headwater.playbook.credentials import Credentials
+    from headwater.playbook.credentials.registry import Credentials
 
     with opened("looking") as (hw, _):
         return CredentialList(tuple(Credentials(hw.lake, paths).listed()))
@@ -137,7 +137,7 @@ def list_(paths: tuple[str, ...]) -> CredentialList:
 @common_options
 def remove(name: str) -> Changed:
     """Forget a credential of the lake."""
-    from headwater.playbook.credentials import Credentials
+    from headwater.playbook.credentials.registry import Credentials
 
     with opened("removing") as (hw, _):
         Credentials(hw.lake).remove(name)
@@ -145,7 +145,7 @@ def remove(name: str) -> Changed:
 
 
 def _given(kind: str, fields: Sequence[str], secrets: Sequence[str]) -> dict[str, str]:
-    from headwater.playbook.credential_types import MAIN_SECRET, is_secret
+    from headwater.playbook.credentials.types import MAIN_SECRET, is_secret
 
     found = {}
     for each in fields:

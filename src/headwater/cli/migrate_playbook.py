@@ -15,8 +15,8 @@ from headwater.cli.options import common_options, current
 from headwater.cli.output import Block, Grid, Line, progress
 
 if TYPE_CHECKING:
-    from headwater.playbook.copying import Copied, OldDatabase
-    from headwater.playbook.migrating import Destination, Migration
+    from headwater.playbook.migration.copying import Copied, OldDatabase
+    from headwater.playbook.migration.migrating import Destination, Migration
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def command(
     The file is changed in place, only where it must be; what it was stays beside it as FILE.orig. A second
     run copies nothing twice.
     """
-    from headwater.playbook.migrating import Destination, plan_migration
+    from headwater.playbook.migration.migrating import Destination, plan_migration
 
     if (auth is None) == (catalog_connection is None):
         raise click.UsageError("Say where the catalogs are: either --auth NAME or --catalog-connection URL.")
@@ -120,7 +120,7 @@ def command(
 
 
 def _refuse_password(address: str) -> None:
-    from headwater.playbook.credential_types import dsn_secrets
+    from headwater.playbook.credentials.types import dsn_secrets
 
     if dsn_secrets(address):
         raise click.UsageError(
@@ -130,7 +130,7 @@ def _refuse_password(address: str) -> None:
 
 
 def _described(database: Path, catalog: str, notes: list[str]) -> OldDatabase | None:
-    from headwater.playbook.copying import describe
+    from headwater.playbook.migration.copying import describe
 
     if not database.exists():
         notes.append(f"there is no file {database}, so nothing is copied from it.")
@@ -141,15 +141,15 @@ def _described(database: Path, catalog: str, notes: list[str]) -> OldDatabase | 
 
 
 def _pending(found: OldDatabase) -> tuple[Copied, ...]:
-    from headwater.playbook.copying import Copied
+    from headwater.playbook.migration.copying import Copied
 
     tables = [Copied(str(one.name), "table", one.rows, "copied") for one in found.tables]
     return (*tables, *(Copied(str(one.name), "view", None, "copied") for one in found.views))
 
 
 def _copied(found: OldDatabase, catalog: str, data_path: str, destination: Destination) -> tuple[Copied, ...]:
-    from headwater.playbook.copying import copy
-    from headwater.playbook.sessions import LakePlace, open_lake
+    from headwater.playbook.ducklake.sessions import LakePlace, open_lake
+    from headwater.playbook.migration.copying import copy
 
     local = data_path if "://" in data_path else str(Path(data_path).expanduser().absolute())
     with (
@@ -164,7 +164,7 @@ def _copied(found: OldDatabase, catalog: str, data_path: str, destination: Desti
 def _address(destination: Destination) -> Iterator[str]:
     """Where PostgreSQL is. An embedded one runs as long as somebody has the project's lake open."""
     from headwater.engine.connecting import connect, resolve
-    from headwater.playbook.credentials import Credentials
+    from headwater.playbook.credentials.registry import Credentials
     from headwater.settings import load_settings
 
     target = resolve(load_settings(current().config))

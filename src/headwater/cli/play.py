@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from headwater.engine import Headwater
     from headwater.engine.playbook_services import RunOptions
-    from headwater.playbook.rehearsing import Rehearsed
-    from headwater.playbook.reporting import RunReport
+    from headwater.playbook.flow.rehearsing import Rehearsed
+    from headwater.playbook.records.reporting import RunReport
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def _play(
 
 
 def _refused(hw: Headwater, path: Path, workload: Mapping[str, Any], paths: Sequence[str]) -> Refused | None:
-    from headwater.playbook.checking import check_file
+    from headwater.playbook.checking.checks import check_file
 
     findings = check_file(path, credentials=hw.playbooks.credentials(paths).names(), workload=workload)
     if any(one.severity == "error" for one in findings):
@@ -208,9 +208,9 @@ def _refused(hw: Headwater, path: Path, workload: Mapping[str, Any], paths: Sequ
 
 
 def _rehearsal(path: Path, workload: Mapping[str, Any], from_step: str | None) -> Rehearsal:
-    from headwater.playbook.reading import load_playbook
-    from headwater.playbook.rehearsing import rehearse
-    from headwater.playbook.workload import Workload
+    from headwater.playbook.flow.rehearsing import rehearse
+    from headwater.playbook.language.reading import load_playbook
+    from headwater.playbook.language.workload import Workload
 
     playbook = load_playbook(path)
     if from_step is not None and from_step not in [step.name for step in playbook.steps]:
@@ -255,8 +255,8 @@ def read_given(given: Sequence[str]) -> dict[str, Any]:
 
 def _yaml(text: str) -> Any:
     from headwater.errors import PlaybookError
-    from headwater.playbook.document import parse_document
-    from headwater.playbook.sandbox import plain
+    from headwater.playbook.language.document import parse_document
+    from headwater.playbook.templates.sandbox import plain
 
     try:
         found = plain(parse_document(text).content)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from headwater.playbook.events import Event
+    from headwater.playbook.records.events import Event
 
 #: Seconds between two lines about a loop where there is no terminal.
 _BETWEEN_LINES = 5.0

@@ -16,9 +16,9 @@ from headwater.cli.refreshes import opened
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from headwater.playbook.events import Event
-    from headwater.playbook.reporting import RunReport
-    from headwater.playbook.store import Run
+    from headwater.playbook.records.events import Event
+    from headwater.playbook.records.reporting import RunReport
+    from headwater.playbook.records.store import Run
 
 
 _MOST_EVENTS = 10_000

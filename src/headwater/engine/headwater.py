@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from headwater.engine.streams import StreamTables
     from headwater.lake.embedded import EmbeddedServer
     from headwater.lake.maintenance.model import Age, CompactionResult, ExpireResult, RemovalResult
-    from headwater.playbook.reporting import RunReport
+    from headwater.playbook.records.reporting import RunReport
     from headwater.refresh.explaining import Explanation
     from headwater.refresh.lineage import Lineage
     from headwater.refresh.model import RefreshResult, VerifyResult

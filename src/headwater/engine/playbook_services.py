@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.errors import PlaybookError
-from headwater.playbook.credentials import Credentials
-from headwater.playbook.driver import DriverRunner
-from headwater.playbook.events import Listener, nobody
-from headwater.playbook.model import Playbook
-from headwater.playbook.reporting import RunReport
+from headwater.playbook.credentials.registry import Credentials
+from headwater.playbook.flow.driver import DriverRunner
+from headwater.playbook.language.model import Playbook
+from headwater.playbook.records.events import Listener, nobody
+from headwater.playbook.records.reporting import RunReport
 from headwater.playbook.task import Runner, Task, TaskError, TaskFailed
 from headwater.playbook.tools import tool
 

@@ -19,17 +19,17 @@ from headwater.engine.playbook_services import (
 )
 from headwater.errors import HeadwaterError, PlaybookError, PlaybookRunError
 from headwater.lake.secrets import Secrets
-from headwater.playbook.credentials import Credentials
-from headwater.playbook.masking import Masking
-from headwater.playbook.model import Playbook
-from headwater.playbook.reading import load_playbook
-from headwater.playbook.recording import Recorder
-from headwater.playbook.reporting import RunReport, report
-from headwater.playbook.running import Running
-from headwater.playbook.scopes import Finished, Scopes
-from headwater.playbook.store import Run, RunStore, StepRecord
-from headwater.playbook.tasks import TaskMaker
-from headwater.playbook.workload import Workload, given_before
+from headwater.playbook.credentials.registry import Credentials
+from headwater.playbook.flow.running import Running
+from headwater.playbook.flow.tasks import TaskMaker
+from headwater.playbook.language.model import Playbook
+from headwater.playbook.language.reading import load_playbook
+from headwater.playbook.language.workload import Workload, given_before
+from headwater.playbook.records.masking import Masking
+from headwater.playbook.records.recording import Recorder
+from headwater.playbook.records.reporting import RunReport, report
+from headwater.playbook.records.store import Run, RunStore, StepRecord
+from headwater.playbook.templates.scopes import Finished, Scopes
 
 if TYPE_CHECKING:
     from headwater.engine.headwater import Headwater

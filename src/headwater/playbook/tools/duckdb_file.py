@@ -19,11 +19,11 @@ from typing import Any, Literal
 
 import duckdb
 
-from headwater.playbook.envelope import MAX_ROWS, count_entry, ok_envelope, rows_entry
-from headwater.playbook.failures import described, sql_error, timeout_error
-from headwater.playbook.guarding import Deadline
+from headwater.playbook.ducklake.guarding import Deadline
+from headwater.playbook.results.envelope import MAX_ROWS, count_entry, ok_envelope, rows_entry
+from headwater.playbook.results.failures import described, sql_error, timeout_error
+from headwater.playbook.results.values import fetch
 from headwater.playbook.task import Task, TaskError, TaskFailed, Worker
-from headwater.playbook.values import fetch
 
 #: Seconds that a task without a timeout waits for the file.
 PATIENCE = 300.0

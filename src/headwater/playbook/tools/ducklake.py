@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from headwater.errors import HeadwaterError
-from headwater.playbook.envelope import MAX_ROWS, ok_envelope
-from headwater.playbook.executing import Execution
-from headwater.playbook.failures import lake_error
-from headwater.playbook.sessions import lake_place, session_for
-from headwater.playbook.statements import read_commands
+from headwater.playbook.ducklake.executing import Execution
+from headwater.playbook.ducklake.sessions import lake_place, session_for
+from headwater.playbook.ducklake.statements import read_commands
+from headwater.playbook.results.envelope import MAX_ROWS, ok_envelope
+from headwater.playbook.results.failures import lake_error
 from headwater.playbook.task import Task, TaskFailed, Worker
 
 

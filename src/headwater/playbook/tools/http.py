@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import httpx
 
 from headwater._version import __version__
-from headwater.playbook.credential_types import PLAIN_FIELD, credential_for
+from headwater.playbook.credentials.types import PLAIN_FIELD, credential_for
 from headwater.playbook.task import Task, TaskError, TaskFailed, Worker
 
 #: Bytes of an answer; more belongs into a file.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from headwater.playbook.driver import services_of
+from headwater.playbook.flow.driver import services_of
 from headwater.playbook.task import Task, Worker
 
 

@@ -12,13 +12,13 @@ from psycopg import conninfo
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
-from headwater.playbook.credential_types import dsn_for
-from headwater.playbook.envelope import MAX_ROWS, count_entry, ok_envelope, rows_entry
-from headwater.playbook.failures import masked, timeout_error
-from headwater.playbook.guarding import Deadline
-from headwater.playbook.json_values import json_value
+from headwater.playbook.credentials.types import dsn_for
+from headwater.playbook.ducklake.guarding import Deadline
+from headwater.playbook.results.envelope import MAX_ROWS, count_entry, ok_envelope, rows_entry
+from headwater.playbook.results.failures import masked, timeout_error
+from headwater.playbook.results.json_values import json_value
+from headwater.playbook.results.values import unique_names
 from headwater.playbook.task import Task, TaskError, TaskFailed, Worker
-from headwater.playbook.values import unique_names
 
 _CONNECT_SECONDS = 10
 #: Classes of SQLSTATE that a later attempt may not meet.

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from typing import Any, Literal
 
-from headwater.playbook.failures import timeout_error
-from headwater.playbook.json_values import json_value
+from headwater.playbook.results.failures import timeout_error
+from headwater.playbook.results.json_values import json_value
 from headwater.playbook.task import Task, TaskError, TaskFailed, Worker
 from headwater.playbook.tools.callables import failed_call, find_callable
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from headwater.playbook.driver import services_of
+from headwater.playbook.flow.driver import services_of
 from headwater.playbook.task import Task, TaskError, TaskFailed, Worker
 
 

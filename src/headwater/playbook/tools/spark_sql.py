@@ -10,14 +10,14 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.errors import HeadwaterError
-from headwater.playbook.driver import Services, services_of
-from headwater.playbook.envelope import MAX_ROWS, count_entry, ok_envelope, rows_entry
-from headwater.playbook.failures import timeout_error
-from headwater.playbook.json_values import json_value
-from headwater.playbook.sql_scanner import Scanner
+from headwater.playbook.flow.driver import Services, services_of
+from headwater.playbook.results.envelope import MAX_ROWS, count_entry, ok_envelope, rows_entry
+from headwater.playbook.results.failures import timeout_error
+from headwater.playbook.results.json_values import json_value
+from headwater.playbook.results.values import unique_names
 from headwater.playbook.task import Task, TaskError, TaskFailed, Worker
+from headwater.playbook.templates.sql_scanner import Scanner
 from headwater.playbook.tools.callables import failed_call, find_callable
-from headwater.playbook.values import unique_names
 
 if TYPE_CHECKING:
     from headwater.spark.sql.fetching import QueryResult

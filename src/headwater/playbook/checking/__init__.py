@@ -1,0 +1,1 @@
+"""Finding every mistake of a playbook without running anything."""

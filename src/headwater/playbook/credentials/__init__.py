@@ -1,0 +1,1 @@
+"""What playbooks log in with."""

@@ -1,0 +1,1 @@
+"""The ducklake tool: SQL of DuckDB on lakes, by any number of workers at once."""

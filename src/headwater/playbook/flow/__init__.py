@@ -1,0 +1,1 @@
+"""Running a playbook: steps, loops, retries, and what is kept of it."""

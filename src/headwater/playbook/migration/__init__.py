@@ -1,0 +1,1 @@
+"""From steps on DuckDB files to steps on lakes."""

@@ -1,0 +1,1 @@
+"""What steps give back: envelopes, values as JSON has them, errors."""

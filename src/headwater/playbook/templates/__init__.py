@@ -1,0 +1,1 @@
+"""Templates in the values of playbooks, and the names they see."""
