@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m benchmarks [--only NAME] [--quick] [--scale 0.1] [--output json]`."""
+"""Run the benchmarks: `python -m benchmarks [--only NAME] [--quick] [--all] [--scale 0.1]`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from statistics import median
 
 from rich.console import Console
@@ -27,6 +28,7 @@ from benchmarks import (
     spark_merge,
     spark_pruning,
     spark_tpch,
+    stream_scaling,
     stream_single,
     stream_tpch,
 )
@@ -55,6 +57,7 @@ SPARK_BENCHMARKS: dict[str, Callable[[Environment, float], Iterator[Result]]] = 
     "playbook_spark": playbook_inserts.run_spark,
     "stream_single": stream_single.run,
     "stream_tpch": stream_tpch.run,
+    "stream_scaling": stream_scaling.run,
 }
 #: What is enough to see that they run.
 QUICK_SCALE = 0.02
@@ -67,6 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=names, metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that everything runs")
     parser.add_argument("--scale", type=float, help="size of the Spark benchmarks' data; targets are for 1")
+    parser.add_argument("--all", action="store_true", help="the largest data too: ten times the scale")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args(arguments)
     scale = options.scale or (QUICK_SCALE if options.quick else 1.0)
@@ -75,6 +79,8 @@ def main(arguments: list[str] | None = None) -> int:
         for name in options.only or names:
             print(f"{name} …", file=sys.stderr, flush=True)
             found = BENCHMARKS[name](place) if name in BENCHMARKS else SPARK_BENCHMARKS[name](place, scale)
+            if options.all and name == "stream_scaling":
+                found = chain(found, stream_scaling.run(place, 10 * scale))
             for result in found:
                 # A run takes long: what is known is said at once.
                 print(f"  {result.ratio:.2f}x  {result.name} / {result.against}", file=sys.stderr, flush=True)
