@@ -23,7 +23,10 @@ DELTAS = 100
 READ_TARGET = 2.0
 #: Bytes written by deltas against bytes of the base, at most.
 WRITE_TARGET = 1 / 10
-_SUMMARY = "SELECT count(*), sum(id), sum(amount), max(price), count(DISTINCT customer) FROM {}"
+_SUMMARY = (
+    "SELECT count(*), sum(id), sum(amount), sum(CAST(price * 1000000 AS BIGINT)), count(DISTINCT customer) "
+    "FROM {}"
+)
 
 
 def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
