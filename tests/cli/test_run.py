@@ -71,9 +71,12 @@ def until(what: Callable[[], Any], seconds: float = 60.0) -> Any:
 def holders(lake: Lake) -> dict[str, int]:
     """Leases that hold, with their tokens."""
     with psycopg.connect(lake.dsn) as connection:
-        rows = connection.execute(
-            "SELECT name, holder::text FROM headwater.lease WHERE expires_at > clock_timestamp()"
-        ).fetchall()
+        try:
+            rows = connection.execute(
+                "SELECT name, holder::text FROM headwater.lease WHERE expires_at > clock_timestamp()"
+            ).fetchall()
+        except psycopg.errors.UndefinedTable:  # nobody asked for one yet
+            return {}
     return dict(rows)
 
 

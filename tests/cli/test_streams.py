@@ -137,7 +137,7 @@ def test_a_result_that_is_wrong_is_shown(project: Lake, streams: Path) -> None:
     (streams / "sales" / "large.sql").unlink()
     (streams / "totals.sql").write_text(TOTALS.replace("schedule: 1m", "mode: strict"))
     assert run("apply").code == 0
-    storage = run("tables", "-ojson").json["tables"]
+    storage = run("tables", "--all", "-ojson").json["tables"]
     (name,) = [f"{one['schema']}.{one['name']}" for one in storage if one["schema"] == "_headwater"]
     project.run(lambda tx: tx.update(name, {"total": "total + 1"}, where="half = 1"))
     project.run(lambda tx: tx.append("sales.orders", [{"id": 2}]))

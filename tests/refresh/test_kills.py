@@ -49,8 +49,8 @@ def before(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, nth: int = 1)
 
 
 STEPS: dict[str, tuple[Any, str, int]] = {
-    "changes are computed": (Storing, "store", 1),
-    "the second stage is computed": (Storing, "store", 2),
+    "changes are computed": (Storing, "few", 1),
+    "the second stage is computed": (Storing, "few", 2),
     "rows are removed": (Transaction, "remove_rows", 1),
     "rows are replaced": (Transaction, "replace_rows", 1),
     "rows are added": (Transaction, "append", 1),
