@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from headwater.deltas import writing
 from headwater.deltas.dataset import DeltaDataset
 from headwater.deltas.model import bind
-from headwater.errors import CompactionError
+from headwater.errors import CompactionError, InvalidInputError
 from headwater.lake.catalog import table_name
 from headwater.lake.lake import Lake
 from headwater.spark.connector import LakeSpark
@@ -139,3 +140,15 @@ def test_arrow_and_frames_may_be_mixed_within_one_key(
     one.write_delta(people((None, "null"), (2, "gone")))
     one.tombstone(2, actor="a", reason="r")
     assert seen(con) == collected(one.read()) == [(1, "again"), (None, "null")]
+
+
+def test_more_keys_than_this_process_takes_are_refused(
+    on_spark: Opened, session: LakeSpark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writing, "MOST_KEYS", 3)
+    one = on_spark(key=["id"])
+    one.write_delta([{"id": number} for number in range(5)])
+    with pytest.raises(InvalidInputError, match="at once"):
+        one.tombstone(session.spark.range(4), actor="me", reason="asked for")
+    one.tombstone(session.spark.range(3), actor="me", reason="asked for")
+    assert one.read_arrow().column("id").to_pylist() == [3, 4]

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
     from headwater.spark.connector import LakeSpark
 
+#: Keys of a DataFrame that one call may tombstone.
+MOST_KEYS = 1_000_000
+
 Rows = Any
 """A Spark DataFrame, an Arrow table, batch or reader, a mapping of columns, or a list of dictionaries."""
 
@@ -80,7 +83,14 @@ class Writing:
                     detail="Who erased what, and why, stays on record.",
                 )
         if _is_frame(keys):
-            keys = keys.toArrow()
+            keys = keys.limit(MOST_KEYS + 1).toArrow()
+            if keys.num_rows > MOST_KEYS:
+                raise InvalidInputError(
+                    f"More than {MOST_KEYS:,} keys are to be tombstoned at once.",
+                    detail="Each of them is put on record, by this process.",
+                    hint="Write them in several calls.",
+                    dataset=str(name),
+                )
 
         def work(tx: Transaction, delta: Delta) -> tuple[Dataset, Delta]:
             dataset = self.existing(name)
