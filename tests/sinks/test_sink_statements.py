@@ -10,7 +10,8 @@ from pyspark.sql import SparkSession
 
 import headwater
 from headwater import Headwater
-from headwater.algebra.statements import AddSink, DropSink, ShowSinks, parse_stream_statement, without_secrets
+from headwater.algebra.statement_reader import without_secrets
+from headwater.algebra.statements import AddSink, DropSink, ShowSinks, parse_stream_statement
 from headwater.errors import HeadwaterError, InvalidInputError, NotFoundError, SettingsError
 from headwater.refresh.options import settle, settle_sink
 from headwater.sinks.model import sinks_of

@@ -7,7 +7,7 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
 from headwater.algebra.building.places import error_at
-from headwater.algebra.statements import tokens_of
+from headwater.algebra.statement_reader import tokens_of
 from headwater.errors import QueryError
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from headwater.algebra.statement_reader import Given
 from headwater.algebra.statements import (
     AddSink,
     AlterStream,
@@ -14,7 +15,6 @@ from headwater.algebra.statements import (
     DropSink,
     DropStream,
     ExplainStream,
-    Given,
     RefreshStream,
     ShowSinks,
     ShowStreams,

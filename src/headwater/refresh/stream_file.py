@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.algebra.references import table_references
-from headwater.algebra.statements import moved_error, parse_name, parse_stream_statement, tokens_of
+from headwater.algebra.statement_reader import tokens_of
+from headwater.algebra.statements import moved_error, parse_name, parse_stream_statement
 from headwater.errors import HeadwaterError, InvalidInputError, QueryError, SettingsError
 from headwater.lake.catalog import DEFAULT_SCHEMA, key
 from headwater.refresh.model import Definition, Mode
