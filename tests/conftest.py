@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,10 @@ from headwater.lake.embedded import EmbeddedServer, open_server
 from headwater.lake.lake import Lake
 from tests.servers import S3Server
 from tests.support import create_database
+
+# Every JVM of the tests, those of programs that they start too: little data is computed by much code, so what
+# the second compiler and the collector's threads would win is less than they take from the other processes.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 @pytest.fixture(scope="session")
