@@ -183,6 +183,20 @@ def test_types_that_spark_lacks_take_the_forms_that_are_documented(session: Lake
     assert (row.n, row.z) == (1_704_067_200_123_456_789, 36_000_000_000)
 
 
+def test_decimals_that_were_widened_are_read_by_spark_itself(session: LakeSpark, con: Any) -> None:
+    con.execute("CREATE TABLE t (id INTEGER, a DECIMAL(4, 2), b DECIMAL(12, 2), c DECIMAL(18, 3))")
+    values = "SELECT i, i % 99 - 49.5, i * 7.25, -i / 1000 FROM range({}) r(i) UNION ALL SELECT NULL, NULL, NULL, NULL"
+    con.execute(f"INSERT INTO t {values.format(500)}")
+    for column, kind in (("a", "decimal(9,2)"), ("b", "decimal(18,2)"), ("c", "decimal(38,3)")):
+        session.lake.run(lambda tx, column=column, kind=kind: tx.widen_column("t", column, kind))
+    con.execute(f"INSERT INTO t {values.format(20)}")
+    assert_same(session, con, "t")
+    assert not session.reader.read(session.lake.scan("t")).branches.in_workers
+    for condition in ("a > 12.5", "b = 72.5", "c < -0.250", "b IS NULL"):
+        expected = duck_rows(con, f"SELECT id FROM t WHERE {condition}")
+        assert spark_rows(session.table("t").df().where(condition).select("id")) == expected
+
+
 def test_files_of_other_writers_are_found_by_name_or_place(
     session: LakeSpark, con: Any, tmp_path: Path
 ) -> None:

@@ -115,9 +115,17 @@ def native_since(
             continue
         if version.begin > snapshot:
             return _NEVER
-        if version.end is not None and version.type not in _WIDENED.get(now.type, ()):
+        if version.end is not None and not _widens(version.type, now.type):
             since = max(since, version.end)
     return since
+
+
+def _widens(old: str, new: str) -> bool:
+    """Whether Spark's reader makes values of a column's type of those of an older one."""
+    before, now = decimal_parts(old), decimal_parts(new)
+    if before is not None and now is not None:
+        return before[1] == now[1] and before[0] <= now[0]
+    return old in _WIDENED.get(new, ())
 
 
 def _reused_names(history: Iterable[ColumnVersion]) -> set[ColumnId]:
