@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
@@ -69,12 +72,29 @@ class FinishedRows(Protocol):
 
 
 def read_file(
-    store: Store, plan: ScanPlan, scan: FileScan, request: Request, rows_at_once: int
+    store: Store,
+    plan: ScanPlan,
+    scan: FileScan,
+    request: Request,
+    rows_at_once: int,
+    part: tuple[int, int] | None = None,
 ) -> Iterator[pa.Table]:
-    """The rows of a scan, in pieces of whole row groups with about `rows_at_once` rows."""
+    """The rows of a scan, in pieces of whole row groups with about `rows_at_once` rows.
+
+    With `part` only the pieces that begin at one of these positions, the second of them not included.
+    """
     with explained(plan, scan.file):
         selection = live_rows(store, plan, scan)
+        if part is not None:
+            selection = _Part(selection, *part)
         yield from read_selected(store, plan, scan.file, request, selection, rows_at_once)
+
+
+def parts_of(file: DataFile, rows_at_once: int) -> list[tuple[int, int]]:
+    """Parts of a file for `read_file` that are worth reading at the same time."""
+    count = max(1, min(os.cpu_count() or 1, -(-file.record_count // rows_at_once)))
+    bounds = [file.record_count * place // count for place in range(count)]
+    return list(pairwise([*bounds, sys.maxsize]))
 
 
 def live_rows(store: Store, plan: ScanPlan, scan: FileScan) -> Selection:
@@ -132,6 +152,25 @@ class _LiveRows:
             old = snapshots <= self.max_snapshot
             kept = old if kept is None else kept & old
         return kept
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The selected rows of those pieces that begin in a part of the file."""
+
+    whole: Selection
+    begin: int
+    end: int
+
+    @property
+    def by_snapshot(self) -> bool:
+        return self.whole.by_snapshot
+
+    def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
+        return not self.begin <= first < self.end or self.whole.none_of(first, count, snapshots)
+
+    def kept(self, first: int, count: int, snapshots: Positions | None) -> Mask | None:
+        return self.whole.kept(first, count, snapshots)
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,16 @@ def run_merge(session: LakeSpark, tx: Transaction, name: TableName | str, merge:
     return _Run(session, tx, name, merge).run()
 
 
+@dataclass(frozen=True)
+class _Compared:
+    sides: DataFrame
+    """No row of the table, joined with the source."""
+    equal: Sequence[tuple[int, int]]
+    """Places of columns of the table and of the source that must be equal."""
+    whole: bool
+    """Whether that is all that is wanted of them."""
+
+
 @dataclass
 class _Run:
     session: LakeSpark
@@ -64,8 +75,11 @@ class _Run:
         source = self.merge.source
         # (Columns are added after the scan, so a scan that adds some cannot be made again.)
         if not by_source and not self.merge.schema_may_change and _is_plain(source.schema):
-            rows = few_rows(source)
-            done = None if rows is None else self._small(source, rows)
+            # What is compared is found out while Spark computes the source.
+            with ThreadPoolExecutor(1, thread_name_prefix="headwater-merge") as beside:
+                compared = beside.submit(self._compared, source)
+                rows = few_rows(source)
+            done = None if rows is None else self._small(source, rows, compared.result())
             if done is not None:
                 return done
         return self._large(source)
@@ -95,7 +109,18 @@ class _Run:
 
     # -- a small source -----------------------------------------------------------------------------
 
-    def _small(self, source: DataFrame, rows: pa.Table) -> WriteResult | None:
+    def _compared(self, source: DataFrame) -> _Compared:
+        """The two sides as the condition sees them, and what it wants to be equal."""
+        fields = spark_schema(self.old.columns).fields
+        if self.old.column("rowid") is None:
+            fields.append(st.StructField("rowid", st.LongType()))
+        empty = self.session.jvm.empty(self.session.spark, fields)
+        sides = empty.alias(self.merge.target_alias).join(source.alias(self.merge.source_alias), self._on)
+        found, whole = self.session.jvm.equalities(sides)
+        equal = [(mine, theirs) for mine, theirs in found if mine < len(self.old.columns)]
+        return _Compared(sides, equal, whole and len(equal) == len(found))
+
+    def _small(self, source: DataFrame, rows: pa.Table, compared: _Compared) -> WriteResult | None:
         """The source in the driver, its rows numbered; its partners are found there too, or by one Spark job.
 
         None if those are many: a single row of the source may have any number of partners.
@@ -103,17 +128,11 @@ class _Run:
         from headwater.spark.merge import Case
 
         self.table = self.old
-        fields = spark_schema(self.old.columns).fields
-        if self.old.column("rowid") is None:
-            fields.append(st.StructField("rowid", st.LongType()))
-        empty = self.session.jvm.empty(self.session.spark, fields)
-        sides = empty.alias(self.merge.target_alias).join(source.alias(self.merge.source_alias), self._on)
-        equal, whole = self._equal(sides)
-        met = rows_met(self.old, source.schema, rows, equal)
+        met = rows_met(self.old, source.schema, rows, compared.equal)
         matched = self.merge.of(Case.MATCHED)
         self.plan = self.tx.scan(self.name, met)
-        keys = self._keys(source.schema, equal) if whole else None
-        found = None if keys is None else self._found_here(sides, source, rows, keys, matched)
+        keys = self._keys(source.schema, compared.equal) if compared.whole else None
+        found = None if keys is None else self._found_here(compared.sides, source, rows, keys, matched)
         if found is None:
             found = self._found_by_spark(source, rows, met, matched)
         if found is None:
@@ -124,12 +143,6 @@ class _Run:
         lonely[found.column(SOURCE_ROW).to_numpy()] = False
         inserted = self._insert(rows.filter(pa.array(lonely)), source.schema)
         return WriteResult(inserted=inserted, updated=updated, deleted=deleted)
-
-    def _equal(self, sides: DataFrame) -> tuple[list[tuple[int, int]], bool]:
-        """Places of columns of the table and of the source that must be equal; whether that is all."""
-        found, whole = self.session.jvm.equalities(sides)
-        equal = [(mine, theirs) for mine, theirs in found if mine < len(self.old.columns)]
-        return equal, whole and len(equal) == len(found)
 
     def _keys(self, schema: st.StructType, equal: Sequence[tuple[int, int]]) -> list[Key] | None:
         """The columns that are compared, if that can be done without Spark."""

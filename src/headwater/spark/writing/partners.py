@@ -16,7 +16,7 @@ import pyarrow as pa
 from headwater.lake.format.types import decimal_parts
 from headwater.lake.lake import Lake
 from headwater.lake.model import Column
-from headwater.lake.reading.file_reader import read_file
+from headwater.lake.reading.file_reader import parts_of, read_file
 from headwater.lake.reading.read import ROWS_AT_ONCE, inlined_of_plan, read_concurrently
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan, ScanPlan
@@ -75,13 +75,18 @@ def find_partners(
     found = [match.rows(rows, -1 - place, "rowid") for place, rows in enumerate(inlined)]
     request = Request.of(plan.table, names, None, ["rowid", "file_row_number"])
 
-    def read(numbered: tuple[int, FileScan]) -> Iterator[pa.Table]:
-        number, scan = numbered
-        for piece in read_file(lake.store, plan, scan, request, rows_at_once=ROWS_AT_ONCE):
+    def read(item: tuple[int, FileScan, tuple[int, int]]) -> Iterator[pa.Table]:
+        number, scan, part = item
+        for piece in read_file(lake.store, plan, scan, request, ROWS_AT_ONCE, part):
             yield match.rows(piece, number, "file_row_number")
 
+    parts = [
+        (number, scan, part)
+        for number, scan in enumerate(plan.files)
+        for part in parts_of(scan.file, ROWS_AT_ONCE)
+    ]
     count = sum(rows.num_rows for rows in found)
-    for rows in read_concurrently(list(enumerate(plan.files)), read):
+    for rows in read_concurrently(parts, read):
         count += rows.num_rows
         if count > most:
             return None
