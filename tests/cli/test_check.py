@@ -54,6 +54,14 @@ def test_mistakes_as_json() -> None:
     }
 
 
+def test_values_from_the_command_line_count() -> None:
+    Path("p.yaml").write_text("- step: a\n  tool: duckdb\n  command: SELECT {{ number }}, {{ db.name }}\n")
+    ran = run("check", "p.yaml")
+    assert (ran.code, ran.out.count("error[")) == (1, 2)
+    assert run("check", "p.yaml", "--set", "number=7", "--set", "db.name=x").code == 0
+    assert run("check", "p.yaml", "--set", "number").code == 2
+
+
 def test_a_folder_is_searched_for_playbooks() -> None:
     Path("books/deep").mkdir(parents=True)
     Path("books/a.yaml").write_text(GOOD)

@@ -149,6 +149,7 @@ def test_every_example_in_the_file_is_a_setting(new_database: str, monkeypatch: 
     settings = load_settings()
     assert settings.spark.master == "local[*]"
     assert settings.storage["s3_region"] == "us-east-1"
+    assert settings.maintenance.keep_last == 100
 
 
 def test_it_never_asks(empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

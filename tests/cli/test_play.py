@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.play import read_given
+from headwater.cli.given_values import read_given
 from headwater.lake.lake import Lake
 from headwater.playbook.records.store import RunStore
 from tests.cli.running import run, start

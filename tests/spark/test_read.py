@@ -185,7 +185,8 @@ def test_types_that_spark_lacks_take_the_forms_that_are_documented(session: Lake
 
 def test_decimals_that_were_widened_are_read_by_spark_itself(session: LakeSpark, con: Any) -> None:
     con.execute("CREATE TABLE t (id INTEGER, a DECIMAL(4, 2), b DECIMAL(12, 2), c DECIMAL(18, 3))")
-    values = "SELECT i, i % 99 - 49.5, i * 7.25, -i / 1000 FROM range({}) r(i) UNION ALL SELECT NULL, NULL, NULL, NULL"
+    nothing = "SELECT NULL, NULL, NULL, NULL"
+    values = f"SELECT i, i % 99 - 49.5, i * 7.25, -i / 1000 FROM range({{}}) r(i) UNION ALL {nothing}"
     con.execute(f"INSERT INTO t {values.format(500)}")
     for column, kind in (("a", "decimal(9,2)"), ("b", "decimal(18,2)"), ("c", "decimal(38,3)")):
         session.lake.run(lambda tx, column=column, kind=kind: tx.widen_column("t", column, kind))

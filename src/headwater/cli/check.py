@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from headwater.cli.given_values import given_option, read_given
 from headwater.cli.options import common_options, current
 from headwater.cli.output import Block, Line
 
@@ -73,6 +74,7 @@ def _source(finding: Finding) -> Iterator[Line]:
 
 @click.command("check")
 @click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@given_option
 @click.option("--offline", is_flag=True, help="Do not look whether the credentials exist.")
 @click.option(
     "--credentials",
@@ -83,16 +85,20 @@ def _source(finding: Finding) -> Iterator[Line]:
     help="A file or folder of credentials.",
 )
 @common_options
-def command(paths: tuple[Path, ...], offline: bool, credential_paths: tuple[Path, ...]) -> Checked:
+def command(
+    paths: tuple[Path, ...], given: tuple[str, ...], offline: bool, credential_paths: tuple[Path, ...]
+) -> Checked:
     """Find every mistake in playbooks, without running anything.
 
-    FILE is a playbook, or a folder with playbooks. Exits with 1 when there is an error.
+    FILE is a playbook, or a folder with playbooks. Values given with --set count as parts of the workload, as
+    they do when it is played. Exits with 1 when there is an error.
     """
     from headwater.playbook.checking.checks import check_file
 
     files = [file for path in paths for file in _playbooks(path)]
     known = None if offline else _credentials(files, credential_paths)
-    findings = [one for file in files for one in check_file(file, credentials=known)]
+    workload = read_given(given)
+    findings = [one for file in files for one in check_file(file, credentials=known, workload=workload)]
     return Checked(tuple(str(file) for file in files), tuple(findings))
 
 

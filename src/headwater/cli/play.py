@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headwater.cli.check import Checked
+from headwater.cli.given_values import given_option, read_given
 from headwater.cli.main import EXIT_INTERRUPTED
 from headwater.cli.options import common_options, current
 from headwater.cli.output import Block, Line, open_output
@@ -106,9 +107,7 @@ class Refused(Checked):
 
 @click.command("play")
 @click.argument("path", metavar="FILE", type=click.Path(path_type=Path))
-@click.option(
-    "--set", "given", metavar="NAME=VALUE", multiple=True, help="A value of the workload; a.b=1 too."
-)
+@given_option
 @click.option("--from", "from_step", metavar="STEP", help="Begin at a step, with the last run's results.")
 @click.option("--dry-run", is_flag=True, help="Show what would be run, and run nothing.")
 @click.option(
@@ -230,39 +229,6 @@ def _check_interrupted(hw: Headwater, path: Path) -> None:
             hint="Go on where it stopped with --resume, or begin anew with --new.",
             run=run.id,
         )
-
-
-def read_given(given: Sequence[str]) -> dict[str, Any]:
-    """`--set a.b=1`: values as YAML reads them, at dotted paths.
-
-    >>> read_given(["ids=[1, 2]", "db.name=shop", "on=true", "note=x = y"])
-    {'ids': [1, 2], 'db': {'name': 'shop'}, 'on': True, 'note': 'x = y'}
-    """
-    found: dict[str, Any] = {}
-    for each in given:
-        name, separator, text = each.partition("=")
-        parts = name.split(".")
-        if not separator or not all(parts):
-            raise click.BadParameter(f"{each!r} is not NAME=VALUE.", param_hint="--set")
-        place = found
-        for part in parts[:-1]:
-            place = place.setdefault(part, {})
-            if not isinstance(place, dict):
-                raise click.BadParameter(f"{name} is below a value that was set.", param_hint="--set")
-        place[parts[-1]] = _yaml(text)
-    return found
-
-
-def _yaml(text: str) -> Any:
-    from headwater.errors import PlaybookError
-    from headwater.playbook.language.document import parse_document
-    from headwater.playbook.templates.sandbox import plain
-
-    try:
-        found = plain(parse_document(text).content)
-    except PlaybookError:
-        return text  # no YAML, so it is what it looks like
-    return str(found) if isinstance(found, str) else found
 
 
 @contextmanager

@@ -44,6 +44,14 @@ spark:
   # master: local[*]
   # conf:
   #   spark.sql.shuffle.partitions: 8
+
+# What `headwater run` does by itself to keep the lake healthy: compaction of tables that need it, and with
+# `expire_after` or `keep_last` the end of old snapshots; those that stream tables and sinks need are kept.
+maintenance:
+  # enabled: true
+  # expire_after: 30d
+  # keep_last: 100
+  # quiet_hours: 22:00-06:00
 """
 _EXAMPLES = {
     "catalog": "postgresql://user:${PGPASSWORD}@host:5432/database",
