@@ -19,6 +19,7 @@ from headwater.settings import Settings
 from headwater.spark.connector import LakeSpark
 from headwater.spark.maintenance import SparkMover
 from headwater.storage.options import StorageOptions
+from tests.lake.test_clustering import TARGET, Filling, unchanged
 from tests.servers import S3Server
 from tests.support import create_database, duck
 
@@ -49,7 +50,7 @@ def test_executors_do_the_work_and_every_snapshot_stays(lake: Lake, session: Lak
     fill(lake)
     before = {s.id: rows(lake, s.id) for s in lake.snapshots()[:-2]}
     result = on_spark(lake, session, delete_ratio=0.5)
-    assert (result.merged_files, result.rewritten_files, result.files_after) == (14, 2, 2)
+    assert (result.merged_files, result.rewritten_files, result.files_after) == (12, 2, 2)
     after = {s.id: rows(lake, s.id) for s in lake.snapshots() if s.id in before}
     assert after == before
     con = duck(lake.dsn)
@@ -103,6 +104,53 @@ def test_encrypted_lakes_and_object_stores(
     con.close()
     assert check_health(lake) == []
     lake.close()
+
+
+def sorted_on_spark(lake: Lake, session: LakeSpark, *sort_by: str) -> Any:
+    mover = SparkMover(lambda: session.spark, few_bytes=0)
+    return compact(lake, ["t"], Wishes(sort_by=sort_by, target_size=TARGET), mover=mover).tables[0]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_executors_sort_across_files(
+    pg_server: Any, spark: SparkSession, tmp_path: Path, encrypted: bool
+) -> None:
+    lake = Lake.open(create_database(pg_server.dsn), data_path=tmp_path / "data", encrypted=encrypted)
+    session = LakeSpark(lake, spark)
+    filling = Filling(lake, 20, ("uuid", "float64"), partition_by=["p"])
+    for _ in range(3):
+        filling.append(500)
+    with lake.transaction() as tx:
+        tx.add_column("t", "more", "struct(l date[], b blob, d decimal(30,4), u uuid)")
+    for _ in range(2):
+        filling.append(500)
+    con = lake.duckdb()
+    con.execute(
+        "INSERT INTO t SELECT k + 10000, p, a, b, room, {'l': [DATE '2020-02-29', NULL], "
+        "'b': p::BLOB, 'd': k / 8, 'u': a} FROM t WHERE k < 500"
+    )
+    con.close()
+    filling.delete(1500, 1600)
+    result = unchanged(lake, lambda: sorted_on_spark(lake, session, "b desc", "a"))
+    # Two partitions, each of two sets of columns, and of one file with deletes that are too young.
+    assert (result.merged_files, result.rewritten_files) == (10, 0)
+    assert result.files_written > 6
+    assert not sorted_on_spark(lake, session, "b desc", "a").changed
+    lake.close()
+
+
+def test_a_file_that_is_missing_is_sorted_nowhere(lake: Lake, session: LakeSpark) -> None:
+    filling = Filling(lake, 21)
+    for _ in range(3):
+        filling.append(900)
+    stored = {file.location for file in lake.store.list(lake.data_path)}
+    victim = lake.scan("t").files[1].file.path
+    last = lake.snapshot().id
+    Path(victim).unlink()
+    with pytest.raises(FileMissingError):
+        sorted_on_spark(lake, session, "a")
+    assert lake.snapshot().id == last
+    assert {file.location for file in lake.store.list(lake.data_path)} == stored - {victim}
 
 
 def test_a_handle_compacts_and_restores(lake: Lake, session: LakeSpark) -> None:

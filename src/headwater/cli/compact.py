@@ -17,7 +17,7 @@ from headwater.cli.refreshes import opened
     type=click.FloatRange(0, 1),
     help="Write a file again if this part of its rows is deleted (default: the table's option, else 0.3).",
 )
-@click.option("--sort-by", multiple=True, metavar="KEY", help="Write all files again, sorted: 'day desc'.")
+@click.option("--sort-by", multiple=True, metavar="KEY", help="Sort within and across files: 'day desc'.")
 @click.option("--flush", is_flag=True, help="First write rows that are kept in the catalog to files.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done.")
 @common_options

@@ -12,7 +12,7 @@ from headwater.cli.refreshes import opened
 @click.command("optimize")
 @click.argument("tables", metavar="[TABLE]...", nargs=-1)
 @click.option("--target-size", metavar="SIZE", help="Size of a good file (default: the table's option).")
-@click.option("--sort-by", multiple=True, metavar="KEY", help="Write all files again, sorted: 'day desc'.")
+@click.option("--sort-by", multiple=True, metavar="KEY", help="Sort within and across files: 'day desc'.")
 @click.option("--expire-older-than", metavar="AGE", help="First expire snapshots that are older: 7d, 36h.")
 @click.option("--keep-last", type=click.IntRange(1), metavar="N", help="But keep the newest N.")
 @click.option(

@@ -315,7 +315,7 @@ class Headwater:
         """Merge small files, and write files with many deleted rows again; of all tables by default.
 
         Rows keep their ids, and every snapshot reads the same as before. `target_size` (`128MB`) is the
-        table's own option by default. With `sort_by` all files are written again, each in that order.
+        table's own option by default. With `sort_by` rows are sorted within files and across them.
         """
         return self.maintenance.compact(
             table, target_size=target_size, delete_ratio=delete_ratio, sort_by=sort_by, dry_run=dry_run

@@ -16,8 +16,9 @@ from pyspark.sql import types as st
 
 from headwater.errors import HeadwaterError
 from headwater.lake.maintenance.choosing import Move
-from headwater.lake.maintenance.moving import LocalMover, Moved, attempt
+from headwater.lake.maintenance.moving import LocalMover, Moved, attempt, in_waves
 from headwater.lake.writing.staging import Stager
+from headwater.spark.spreading import spread_on_spark
 
 #: Fewer bytes than this are not worth a job; they go through this process a row group at a time.
 _FOR_THE_DRIVER = 256 << 20
@@ -39,14 +40,24 @@ class SparkMover:
         if self._is_little(moves):
             yield from self._local.waves(moves)
             return
-        size = max(1, _TASKS * self._spark().sparkContext.defaultParallelism)
-        for start in range(0, len(moves), size):
-            yield moves[start : start + size]
+        yield from in_waves(moves, _TASKS * self._spark().sparkContext.defaultParallelism)
 
     def carry_out(self, moves: Sequence[Move], stager: Stager) -> list[Moved | HeadwaterError]:
         """The outcome of each move."""
         if self._is_little(moves):
             return self._local.carry_out(moves, stager)
+        whole = [move for move in moves if move.outputs == 1]
+        spread = [move for move in moves if move.outputs > 1]
+        found: dict[int, Moved | HeadwaterError] = {}
+        if whole:
+            found |= zip(map(id, whole), self._carry_out_whole(whole, stager), strict=True)
+        if spread:
+            done = spread_on_spark(self._spark().sparkContext, spread, stager)
+            found |= zip(map(id, spread), done, strict=True)
+        return [found[id(move)] for move in moves]
+
+    def _carry_out_whole(self, moves: Sequence[Move], stager: Stager) -> list[Moved | HeadwaterError]:
+        """Moves into one file each, a task for each."""
         context = pickle.dumps(stager)
         parts = [pickle.dumps(move) for move in moves]
 

@@ -5,33 +5,30 @@
 | small, all its deletes older than any live snapshot | merged with others of its columns and partition |
 | many deletes, all as old | the same, alone if need be: nobody sees what is left out |
 | many deletes, younger ones among them | written again: the old file ends, and serves older snapshots |
+| not in the order that is asked for, its deletes as old | sorted, with all those that it overlaps |
 | anything else | stays |
-
-Files are of the same columns if the table had the same schema version when they were written: a column that
-was dropped since is still read by older snapshots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
-
-from psycopg import sql
+from typing import Any
 
 from headwater.errors import InvalidInputError
-from headwater.lake.catalog import CatalogState, nested_columns
-from headwater.lake.connection import Connection, Database
-from headwater.lake.format.layout import parse_sort_by
 from headwater.lake.format.texts import FLOATS
+from headwater.lake.maintenance.clustering import SMALL, Candidate, Group, apart, filled, outputs, together
+from headwater.lake.maintenance.ordering import SortKey, order_in, spans
+from headwater.lake.maintenance.table_files import TableFiles
 from headwater.lake.model import Table
-from headwater.lake.reading.scan import FileScan, ScanPlan, plan_scan
+from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.typedefs import ColumnId, FileId, SnapshotId
 
-#: Files of less than this part of the target size are small.
-SMALL = 0.5
 #: A file of more of its rows deleted is worth writing again.
 DELETE_RATIO = 0.3
+#: So many files of the target size are sorted together without being asked: if one of them is changed
+#: meanwhile, all stay as they are.
+_SPREAD = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +44,7 @@ class Wishes:
     delete_ratio: float | None = None
     """Of its rows; the table's own option (`rewrite_delete_threshold`) if None, else `DELETE_RATIO`."""
     sort_by: tuple[str, ...] | None = None
-    """Sort the rows of each new file; the table's own order if None. Given, every file is written again."""
+    """Sort the rows within files and across them; the table's own order if None, then of new files only."""
     min_files: int = 2
     """Fewer files are not worth a new one."""
 
@@ -62,17 +59,21 @@ class Wishes:
 
 @dataclass(frozen=True)
 class Move:
-    """Rows on their way from some files into one other."""
+    """Rows on their way from some files into others, of which there usually is one."""
 
     plan: ScanPlan
-    """The table with the columns that the new file gets, and the snapshot; without files."""
+    """The table with the columns that the new files get, and the snapshot; without files."""
     sources: tuple[FileScan, ...]
-    keeps_history: bool
+    snapshots: tuple[SnapshotId, SnapshotId] | None
+    """The first and the last snapshot that rows of it began at; None if it begins anew."""
     partition_id: int | None = None
     partition_values: tuple[str | None, ...] = ()
     maybe_nan: frozenset[ColumnId] = frozenset()
     """Float columns of which not every source is known to be free of NaN."""
-    sorted: bool = False
+    order: tuple[SortKey, ...] = ()
+    """What the rows are sorted by."""
+    outputs: int = 1
+    """In how many files they go, each a range of the sort keys."""
 
     @property
     def bytes(self) -> int:
@@ -80,129 +81,9 @@ class Move:
         return sum(scan.file.file_size_bytes for scan in self.sources)
 
     @property
-    def snapshots(self) -> tuple[SnapshotId, SnapshotId] | None:
-        """The first and the last snapshot that rows of it began at; None if it begins anew."""
-        if not self.keeps_history:
-            return None
-        files = [scan.file for scan in self.sources]
-        last = max(f.begin_snapshot if f.partial_max is None else f.partial_max for f in files)
-        return min(f.begin_snapshot for f in files), max(last, min(f.begin_snapshot for f in files))
-
-
-class _Layout(NamedTuple):
-    since: SnapshotId
-    table: Table
-
-
-@dataclass
-class TableFiles:
-    """The live files of a table, and what decides which of them can be moved together."""
-
-    plan: ScanPlan
-    layouts: tuple[_Layout, ...]
-    """The columns of the table's schema versions, oldest first."""
-    oldest: tuple[SnapshotId, FileId]
-    """The oldest live snapshot, and the file id that was free after it."""
-    unsettled: frozenset[FileId]
-    """Files with deletes in the catalog that are younger than the oldest snapshot."""
-    without_nan: Mapping[ColumnId, frozenset[FileId]]
-
-    def layout(self, file_begin: SnapshotId) -> _Layout:
-        """The columns that a file was written with."""
-        found = [layout for layout in self.layouts if layout.since <= file_begin]
-        return found[-1] if found else self.layouts[0]
-
-    def is_settled(self, scan: FileScan) -> bool:
-        """Whether every live snapshot agrees about the deletes of a file."""
-        return scan.file.id not in self.unsettled and all(d.id < self.oldest[1] for d in scan.deletes)
-
-
-def table_files(db: Database, state: CatalogState, table: Table) -> TableFiles:
-    """Look at a table, in one transaction."""
-
-    def work(connection: Connection) -> TableFiles:
-        plan = plan_scan(db, state, table, connection=connection)
-        given = {"table": table.id}
-        oldest = connection.execute(
-            db.text("SELECT snapshot_id, next_file_id FROM {ducklake_snapshot} ORDER BY snapshot_id LIMIT 1")
-        ).fetchall()[0]
-        floats = [c.id for top in table.columns for c in top.walk() if c.type in FLOATS]
-        free: dict[ColumnId, set[FileId]] = {}
-        if floats:
-            rows = connection.execute(
-                db.text(
-                    "SELECT column_id, data_file_id FROM {ducklake_file_column_stats} "
-                    "WHERE table_id = %(table)s AND column_id = ANY(%(floats)s) AND contains_nan IS FALSE"
-                ),
-                {**given, "floats": floats},
-            ).fetchall()
-            for column_id, file_id in rows:
-                free.setdefault(column_id, set()).add(file_id)
-        return TableFiles(
-            plan=plan,
-            layouts=_layouts(db, connection, table),
-            oldest=oldest,
-            unsettled=_unsettled(db, connection, plan, oldest[0]),
-            without_nan={column_id: frozenset(files) for column_id, files in free.items()},
-        )
-
-    return db.read(work)
-
-
-def _unsettled(db: Database, connection: Connection, plan: ScanPlan, oldest: SnapshotId) -> frozenset[FileId]:
-    if not any(scan.inlined_deletes for scan in plan.files):
-        return frozenset()
-    rows = connection.execute(
-        sql.SQL("SELECT DISTINCT file_id FROM {} WHERE begin_snapshot > %s").format(
-            db.name(f"ducklake_inlined_delete_{plan.table.id}")
-        ),
-        (oldest,),
-    ).fetchall()
-    return frozenset(row[0] for row in rows)
-
-
-def _layouts(db: Database, connection: Connection, table: Table) -> tuple[_Layout, ...]:
-    begins = connection.execute(
-        db.text(
-            "SELECT DISTINCT begin_snapshot FROM {ducklake_schema_versions} WHERE table_id = %s ORDER BY 1"
-        ),
-        (table.id,),
-    ).fetchall()
-    rows = connection.execute(
-        db.text(
-            "SELECT begin_snapshot, end_snapshot, table_id, column_id, column_name, column_type, "
-            "nulls_allowed, initial_default, default_value, default_value_type, parent_column "
-            "FROM {ducklake_column} WHERE table_id = %s ORDER BY column_order"
-        ),
-        (table.id,),
-    ).fetchall()
-    found = []
-    for (since,) in begins:
-        found.append(_Layout(since, replace(table, columns=_columns_at(rows, since, table))))
-    return tuple(found) or (_Layout(table.begin_snapshot, table),)
-
-
-def _columns_at(rows: Iterable[tuple[Any, ...]], at: SnapshotId, table: Table) -> Any:
-    live = [row[2:] for row in rows if row[0] <= at and (row[1] is None or at < row[1])]
-    columns = nested_columns(live, []).get(table.id, ())
-    # Names of columns that were dropped since can clash in nothing: files are read by field id.
-    return table.columns if columns == table.columns else columns
-
-
-class _Bins:
-    """Files put together, in their order, up to a size."""
-
-    def __init__(self, capacity: int):
-        self._capacity = capacity
-        self._room: dict[Any, int] = {}
-        self.found: dict[Any, list[list[FileScan]]] = {}
-
-    def add(self, key: Any, scan: FileScan, size: int) -> None:
-        if key not in self.found or size > self._room[key]:
-            self.found.setdefault(key, []).append([])
-            self._room[key] = self._capacity
-        self.found[key][-1].append(scan)
-        self._room[key] -= size
+    def keeps_history(self) -> bool:
+        """Whether older snapshots read the new files too."""
+        return self.snapshots is not None
 
 
 def deleted_rows(scan: FileScan) -> int:
@@ -211,58 +92,101 @@ def deleted_rows(scan: FileScan) -> int:
     return min(deleted, scan.file.record_count)
 
 
-def choose_moves(files: TableFiles, wishes: Wishes, target_size: int) -> list[Move]:
-    """What to move, given how large a good file is."""
-    table = files.plan.table
-    ratio = DELETE_RATIO if wishes.delete_ratio is None else wishes.delete_ratio
-    if wishes.sort_by is not None:
-        table = replace(table, sort=parse_sort_by(table, wishes.sort_by))
-    merges, rewrites = _Bins(target_size), _Bins(target_size)
-    for scan in sorted(files.plan.files, key=lambda scan: (scan.file.begin_snapshot, scan.file.id)):
-        deleted = deleted_rows(scan)
-        many = bool(deleted) and deleted >= ratio * scan.file.record_count
-        live_bytes = _live_bytes(scan, deleted)
-        partition = (scan.file.partition_id, scan.partition_values)
-        if not deleted or files.is_settled(scan):
-            small = wishes.merge and live_bytes < SMALL * target_size
-            if small or (many and wishes.rewrite) or wishes.sort_by is not None:
-                merges.add((files.layout(scan.file.begin_snapshot).since, *partition), scan, live_bytes)
-        elif many and wishes.rewrite:
-            rewrites.add(partition, scan, live_bytes)
-    moves = []
-    for (since, *_), groups in merges.found.items():
-        layout = next(one.table for one in files.layouts if one.since == since or len(files.layouts) == 1)
-        for group in groups:
-            worth = any(
-                deleted_rows(scan) and deleted_rows(scan) >= ratio * scan.file.record_count for scan in group
-            )
-            if len(group) >= wishes.min_files or (worth and wishes.rewrite) or wishes.sort_by is not None:
-                moves.append(_move(files, replace(layout, sort=table.sort), group, True, wishes))
-    for groups in rewrites.found.values():
-        moves += [_move(files, table, group, False, wishes) for group in groups]
-    return moves
-
-
-def _live_bytes(scan: FileScan, deleted: int) -> int:
+def live_bytes(scan: FileScan, size: int) -> int:
+    """That part of so many bytes of a file that is not deleted."""
     rows = max(1, scan.file.record_count)
-    return scan.file.file_size_bytes * (rows - deleted) // rows
+    return size * (rows - deleted_rows(scan)) // rows
 
 
-def _move(
-    files: TableFiles, table: Table, group: list[FileScan], keeps_history: bool, wishes: Wishes
-) -> Move:
-    ids = {scan.file.id for scan in group}
-    floats = [c.id for top in table.columns for c in top.walk() if c.type in FLOATS]
-    maybe = frozenset(c for c in floats if not ids <= files.without_nan.get(c, frozenset()))
-    wanted = {scan.file.mapping_id for scan in group}
-    mappings = {key: value for key, value in files.plan.mappings.items() if key in wanted}
-    bare = replace(files.plan, table=table, files=(), inlined=(), mappings=mappings)
-    return Move(
-        plan=bare,
-        sources=tuple(group),
-        keeps_history=keeps_history,
-        partition_id=group[0].file.partition_id,
-        partition_values=group[0].partition_values,
-        maybe_nan=maybe,
-        sorted=bool(table.sort),
-    )
+#: Finds the files among some whose rows are in an order already.
+InOrder = Callable[[ScanPlan, Sequence[FileScan], Sequence[SortKey]], Collection[FileId]]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Chooses what to move of a table, given how large a good file is."""
+
+    files: TableFiles
+    wishes: Wishes
+    target_size: int
+    in_order: InOrder
+
+    def moves(self) -> list[Move]:
+        """What is worth moving."""
+        merges: dict[Any, Group] = {}
+        rewrites: dict[Any, Group] = {}
+        for scan in sorted(self.files.plan.files, key=lambda scan: (scan.file.begin_snapshot, scan.file.id)):
+            size = live_bytes(scan, scan.file.file_size_bytes)
+            many = self.wishes.rewrite and self._has_many_deletes(scan)
+            partition = (scan.file.partition_id, scan.partition_values)
+            if not deleted_rows(scan) or self.files.is_settled(scan):
+                small = self.wishes.merge and size < SMALL * self.target_size
+                if small or many or self.wishes.sort_by:
+                    since = self.files.layout(scan.file.begin_snapshot).since
+                    merges.setdefault((since, *partition), []).append(Candidate(scan, size, wanted=many))
+            elif many:
+                rewrites.setdefault(partition, []).append(Candidate(scan, size, wanted=True))
+        moves = [move for found in merges.values() for move in self._merges(found)]
+        table = self.files.plan.table
+        # What these overlap is looked at when they are written, and can be merged.
+        groups = [group for found in rewrites.values() for group in filled(found, self.target_size)]
+        return moves + [self._move(group, table, None) for group in groups]
+
+    def _has_many_deletes(self, scan: FileScan) -> bool:
+        ratio = DELETE_RATIO if self.wishes.delete_ratio is None else self.wishes.delete_ratio
+        deleted = deleted_rows(scan)
+        return bool(deleted) and deleted >= ratio * scan.file.record_count
+
+    def _merges(self, found: Group) -> Iterator[Move]:
+        """Moves of files of one partition and one set of columns."""
+        table = self.files.layout(found[0].scan.file.begin_snapshot).table
+        order = order_in(table, self.files.plan.table)
+        groups = self._clusters(found, table, order) if order else filled(found, self.target_size)
+        for group in groups:
+            if len(group) >= self.wishes.min_files or any(one.wanted for one in group):
+                yield self._move(group, table, _snapshots(group))
+
+    def _clusters(self, found: Group, table: Table, order: tuple[SortKey, ...]) -> list[Group]:
+        located = []
+        for one in found:
+            file = one.scan.file
+            # Footers of many small files would pass for rows.
+            size = live_bytes(one.scan, file.file_size_bytes - (file.footer_size or 0))
+            located.append(one._replace(size=size, spans=spans(file, order, self.files.key_stats)))
+        groups = apart(located)
+        if not self.wishes.sort_by:
+            groups = [part for group in groups for part in filled(group, _SPREAD * self.target_size)]
+        else:
+            alone = [group[0].scan for group in groups if len(group) == 1]
+            known = self.in_order(replace(self.files.plan, table=table), alone, order)
+            groups = [
+                [one._replace(wanted=one.wanted or one.scan.file.id not in known) for one in group]
+                for group in groups
+            ]
+        return together(groups, self.target_size)
+
+    def _move(self, group: Group, table: Table, snapshots: tuple[SnapshotId, SnapshotId] | None) -> Move:
+        plan = self.files.plan
+        order = order_in(table, plan.table)
+        ids = {one.scan.file.id for one in group}
+        floats = [c.id for top in table.columns for c in top.walk() if c.type in FLOATS]
+        nan_free = self.files.without_nan
+        wanted = {one.scan.file.mapping_id for one in group}
+        mappings = {key: value for key, value in plan.mappings.items() if key in wanted}
+        first = group[0].scan
+        return Move(
+            plan=replace(plan, table=table, files=(), inlined=(), mappings=mappings),
+            sources=tuple(one.scan for one in group),
+            snapshots=snapshots,
+            partition_id=first.file.partition_id,
+            partition_values=first.partition_values,
+            maybe_nan=frozenset(c for c in floats if not ids <= nan_free.get(c, frozenset())),
+            order=order,
+            outputs=outputs(group, self.target_size) if order else 1,
+        )
+
+
+def _snapshots(group: Group) -> tuple[SnapshotId, SnapshotId]:
+    files = [one.scan.file for one in group]
+    first = min(file.begin_snapshot for file in files)
+    return first, max(first, *(file.partial_max or file.begin_snapshot for file in files))

@@ -11,20 +11,22 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from headwater.errors import CommitOutcomeUnknownError, ConflictError, HeadwaterError, NotFoundError
 from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
 from headwater.lake.maintenance.choosing import (
+    Choice,
     Move,
-    TableFiles,
     Wishes,
-    choose_moves,
     deleted_rows,
-    table_files,
 )
 from headwater.lake.maintenance.model import CompactionResult, Limits, TableCompaction
 from headwater.lake.maintenance.moving import LocalMover, Moved, Mover
+from headwater.lake.maintenance.ordering import sorted_as
+from headwater.lake.maintenance.spreading import files_in_order
+from headwater.lake.maintenance.table_files import TableFiles, table_files
 from headwater.lake.model import Table
 from headwater.lake.writing.draft import FileReplacement
 from headwater.lake.writing.parquet_files import can_stream
@@ -126,21 +128,25 @@ class _TableWork:
         result = replace(result, files_before=count, files_after=count, bytes_before=size, bytes_after=size)
         if dry_run:
             return _expected(result, moves)
-        moves = [move for move in moves if not _needs_flush(move)]
-        result = self._carry_out(table, stager, moves, result)
-        again = self.wishes.merge and self.wishes.sort_by is None and self.complete
-        if result.rewritten_files and again:
-            # What was written again is without deletes now, and may be small.
+        rewrites = [move for move in moves if not move.keeps_history and not _needs_flush(move)]
+        merges = [move for move in moves if move.keeps_history]
+        if rewrites:
+            result = self._carry_out(table, stager, rewrites, result)
             state = self.lake.state()
-            if state.table_by_id(table.id) == table:
-                _, moves = self._choose(state, table, stager)
-                merges = [move for move in moves if move.keeps_history]
-                result = self._carry_out(table, stager, merges, result)
-        return result
+            now = state.table_by_id(table.id)
+            if now is None:
+                return result  # dropped meanwhile
+            again = self.complete and (self.wishes.merge or self.wishes.sort_by)
+            if result.rewritten_files and again and now == table:
+                # What was written again is without deletes now, and goes along with the others.
+                merges = [move for move in self._choose(state, table, stager)[1] if move.keeps_history]
+        return self._carry_out(table, stager, merges, result)
 
     def _choose(self, state: CatalogState, table: Table, stager: Stager) -> tuple[TableFiles, list[Move]]:
-        files = table_files(self.lake.db, state, table)
-        return files, self._bounded(choose_moves(files, self.wishes, self._target(stager, table)))
+        files = table_files(self.lake.db, state, sorted_as(table, self.wishes.sort_by))
+        look = partial(files_in_order, self.lake.store)
+        choice = Choice(files, self.wishes, self._target(stager, files.plan.table), look)
+        return files, self._bounded(choice.moves())
 
     def _carry_out(
         self, table: Table, stager: Stager, moves: Sequence[Move], result: TableCompaction
@@ -171,8 +177,7 @@ class _TableWork:
 
     def _target(self, stager: Stager, table: Table) -> int:
         size = self.wishes.target_size or stager.target_size(table)
-        in_memory = self.wishes.sort_by is not None or table.sort
-        if in_memory or not can_stream(table.columns, stager.file_format(table)):
+        if table.sort or not can_stream(table.columns, stager.file_format(table)):
             return min(size, _IN_MEMORY)
         return size
 
@@ -181,10 +186,10 @@ class _TableWork:
         if self.limits.bytes is None:
             return list(moves)
         chosen: list[Move] = []
-        total = 0
+        total = self.moved_bytes
         for move in moves:
             total += move.bytes
-            if total > self.limits.bytes and (chosen or not self.limits.bytes):
+            if total > self.limits.bytes and (chosen or self.moved_bytes or not self.limits.bytes):
                 self.complete = False
                 break
             chosen.append(move)
@@ -276,12 +281,13 @@ def _needs_flush(move: Move) -> bool:
 def _expected(result: TableCompaction, moves: Sequence[Move]) -> TableCompaction:
     """What a dry run says; how large the new files become is not known before they are written."""
     sources = [scan for move in moves for scan in move.sources]
+    written = sum(move.outputs for move in moves)
     return replace(
         result,
         merged_files=sum(len(move.sources) for move in moves if move.keeps_history),
         rewritten_files=sum(len(move.sources) for move in moves if not move.keeps_history),
-        files_written=len(moves),
-        files_after=result.files_before - len(sources) + len(moves),
+        files_written=written,
+        files_after=result.files_before - len(sources) + written,
         rows_moved=sum(scan.file.record_count - deleted_rows(scan) for scan in sources),
         deleted_rows=sum(map(deleted_rows, sources)),
     )

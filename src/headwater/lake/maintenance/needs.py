@@ -8,7 +8,7 @@ from psycopg import sql
 
 from headwater.lake.connection import Connection
 from headwater.lake.lake import Lake
-from headwater.lake.maintenance.choosing import SMALL
+from headwater.lake.maintenance.clustering import SMALL
 from headwater.lake.options import DEFAULT_TARGET_FILE_SIZE
 from headwater.typedefs import TableId, TableName
 
