@@ -27,8 +27,11 @@ def collected(frame: Any) -> list[tuple[Any, ...]]:
 
 
 def test_spark_and_duckdb_show_the_same_whoever_compacts(
-    on_spark: Opened, session: LakeSpark, lake: Lake, con: Any
+    on_spark: Opened, session: LakeSpark, lake: Lake, con: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Even few tombstones are fetched piece by piece, and told in batches.
+    monkeypatch.setattr("headwater.deltas.spark_folding._FETCHED_AT_ONCE", 0)
+    monkeypatch.setattr("headwater.deltas.unmatched._BATCH", 2)
     one = on_spark(key=["id"])
     chance = random.Random(7)
     one.write_delta(session.spark.range(400).selectExpr("id", "'old' AS name"))

@@ -174,7 +174,7 @@ class DriverFold:
         missed = said.missed | (said.first_deletes & ~in_base)
         folded.applied = int(said.applied.sum() + in_base.sum())
         rows: Any = self._log.select([DELTA, PLACE]).filter(pa.array(missed)).to_pylist()
-        folded.unmatched = [(row[DELTA], row[PLACE]) for row in rows]
+        folded.unmatched.add((row[DELTA], row[PLACE]) for row in rows)
 
 
 def _groups(scans: Sequence[FileScan]) -> Iterator[list[FileScan]]:

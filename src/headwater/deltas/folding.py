@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from headwater.deltas.model import SEQUENCE, Bound
+from headwater.deltas.unmatched import Unmatched
 from headwater.lake.lake import Lake
 from headwater.lake.model import Column, StagedFile
 from headwater.lake.reading.read import read_plan
@@ -29,7 +30,7 @@ class Folded:
     #: Tombstones that took a row away, of the log or of the base.
     applied: int = 0
     #: The others, by delta and place.
-    unmatched: list[tuple[str, int]] = field(default_factory=list)
+    unmatched: Unmatched = field(default_factory=Unmatched)
     #: Rows of the base that got other values, that went, and keys that are new.
     updated: int = 0
     removed: int = 0

@@ -25,6 +25,8 @@ from headwater.spark.writing.native import ROW_ID
 #: What the log said first of a key, and the tombstone that did, if it was one.
 _FIRST, _FIRST_DELTA, _FIRST_PLACE = "_hw_first", "_hw_first_delta", "_hw_first_place"
 _MATCHED = "_hw_matched"
+#: Tombstones that one job brings to this process.
+_FETCHED_AT_ONCE = 100_000
 
 
 @dataclass
@@ -141,8 +143,13 @@ class SparkFold:
         """Tombstones that met nothing: after another one, or first of a key that the base has not."""
         again = log.where((F.col(OPERATION) == DELETE) & (F.col(BEFORE) == DELETE)).select(DELTA, PLACE)
         first = self._not_in(newest.where(F.col(_FIRST) == DELETE), matched)
-        missed = again.unionAll(first.select(_FIRST_DELTA, _FIRST_PLACE))
-        folded.unmatched = [(row[0], row[1]) for row in missed.collect()]
+        missed = self._keep(again.unionAll(first.select(_FIRST_DELTA, _FIRST_PLACE)))
+        # All tasks work for the count; what they found is then fetched piece by piece.
+        if missed.count() > _FETCHED_AT_ONCE:
+            rows = missed.toLocalIterator(prefetchPartitions=True)
+        else:
+            rows = iter(missed.collect())
+        folded.unmatched.add((row[0], row[1]) for row in rows)
 
     def _not_in(self, newest: DataFrame, matched: DataFrame) -> DataFrame:
         condition = F.lit(True)

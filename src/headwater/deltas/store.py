@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from headwater.deltas import catalog_tables as sql
 from headwater.deltas.model import CompactResult, Dataset, Delta, Erasure
+from headwater.deltas.unmatched import Unmatched
 from headwater.errors import ConflictError
 from headwater.lake.connection import Connection, Cursor, Database
 from headwater.lake.format.changes import read_changes
@@ -130,7 +131,7 @@ class DatasetStore(ComponentStore):
 
     # -- compactions --------------------------------------------------------------------------------
 
-    def fold(self, dataset_id: str, result: CompactResult, unmatched: Sequence[tuple[str, int]] = ()) -> Join:
+    def fold(self, dataset_id: str, result: CompactResult, unmatched: Unmatched | None = None) -> Join:
         """Note a compaction, the deltas that it folded, and which tombstones met no row."""
 
         def join(cursor: Cursor, snapshot: SnapshotId) -> None:
@@ -143,12 +144,13 @@ class DatasetStore(ComponentStore):
                 "compaction": identity,
                 "operation": result.operation_id,
                 "result": json.dumps(done.as_dict()),
-                "unmatched": listed,
             }
-            for text in (sql.FOLD, sql.FOLD_AUDIT, sql.UNMATCHED, sql.ADD_COMPACTION):
+            for text in (sql.FOLD, sql.FOLD_AUDIT, sql.ADD_COMPACTION):
                 cursor.execute(text.encode(), given)
+            for batch in unmatched.batches() if unmatched else ():
+                cursor.execute(sql.UNMATCHED.encode(), {"lake": lake, "unmatched": batch})
 
-        lake, identity, listed = self.ensure(), str(uuid4()), json.dumps(list(unmatched))
+        lake, identity = self.ensure(), str(uuid4())
         return join
 
     def compactions(self, dataset_id: str, limit: int = 20) -> list[CompactResult]:
