@@ -28,7 +28,7 @@ from headwater.lake.maintenance.ordering import Span
 from headwater.lake.model import DataFile
 from headwater.lake.reading.scan import FileScan
 from headwater.lake.writing.staging import plain_values
-from tests.lake.test_compaction import duckdb_feed, everything, feed, files, one, plain
+from tests.lake.test_compaction import _Meanwhile, duckdb_feed, everything, feed, files, one, plain
 from tests.support import duck
 
 TARGET = 30_000
@@ -338,6 +338,21 @@ def test_a_file_that_cannot_be_stored_leaves_everything_as_it_was(
         one(lake, sort_by=("a",), target_size=TARGET)
     assert lake.snapshot().id == last
     assert {file.location for file in lake.store.list(lake.data_path)} == stored
+
+
+def test_files_that_another_writer_changed_meanwhile_stay_with_all_that_they_overlap(lake: Lake) -> None:
+    filling = Filling(lake, 12)
+    for _ in range(3):
+        filling.append(700)
+    stored = {scan.file.path for scan in lake.scan("t").files}
+    wishes = Wishes(sort_by=("a",), target_size=TARGET)
+    mover = _Meanwhile(lambda: filling.delete(5, 6))
+    assert compact(lake, ["t"], wishes, mover=mover).tables[0].skipped == 3
+    assert {scan.file.path for scan in lake.scan("t").files} == stored
+    assert {
+        file.location for file in lake.store.list(lake.data_path) if "delete" not in file.location
+    } == stored
+    assert lake.read("t").num_rows == 2099
 
 
 def test_an_order_that_compaction_cannot_make_is_refused(lake: Lake) -> None:

@@ -88,7 +88,11 @@ class World:
             return
         before = self.ids()
         ratio = self.random.choice([0.0, 0.3, 1.0])
-        compact(self.lake, ["t"], Wishes(delete_ratio=ratio), flush=self.random.random() < 0.3)
+        wishes = Wishes(delete_ratio=ratio)
+        if self.random.random() < 0.4:
+            sort_by = self.random.choice([("k desc",), ("v", "k")])
+            wishes = Wishes(delete_ratio=ratio, sort_by=sort_by, target_size=1500)
+        compact(self.lake, ["t"], wishes, flush=self.random.random() < 0.3)
         assert self.ids() == before
 
     def flush(self, con: Any | None) -> None:
