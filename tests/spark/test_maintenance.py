@@ -94,6 +94,9 @@ def test_encrypted_lakes_and_object_stores(
     result = on_spark(lake, LakeSpark(lake, spark))
     assert result.changed
     assert rows(lake) == before
+    result = on_spark(lake, LakeSpark(lake, spark), sort_by=("a desc",), target_size=500)
+    assert result.files_written > 2
+    assert rows(lake) == before
     lake.expire(keep_last=1)
     assert lake.cleanup(older_than=None).files > 0
     assert rows(lake) == before

@@ -37,8 +37,8 @@ Group = list[Candidate]
 def outputs(group: Sequence[Candidate], target_size: int) -> int:
     """In how many files the rows of a group go.
 
-    Rather too few than too many: rows in order take less room than before, and files that come out small
-    would be moved once more.
+    Rather too few than too many, up to half more than the target in each: rows in order take less room than
+    before, and files that come out small would be moved once more.
     """
     files = _size(group) / target_size
     return 1 if files <= _LARGE else max(2, int(files))
