@@ -21,10 +21,15 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 
 @pytest.fixture(scope="session")
 def pg_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedServer]:
-    """One PostgreSQL for the whole run. No test pulls the plug, so it need not wait for the disk."""
+    """One PostgreSQL for the whole run.
+
+    No test pulls the plug, so it need not wait for the disk; and it need not visit, several times a second,
+    one after the other of the hundreds of databases that tests leave behind.
+    """
     server = open_server(tmp_path_factory.mktemp("pg") / "postgres")
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         connection.execute("ALTER SYSTEM SET fsync = off")
+        connection.execute("ALTER SYSTEM SET autovacuum = off")
         connection.execute("SELECT pg_reload_conf()")
     yield server
     server.stop_if_unused()
