@@ -184,7 +184,7 @@ def test_every_golden_file_is_that_of_a_rule() -> None:
 
 @pytest.mark.parametrize("sql", [*RULES.values(), *lines(CORNERS)])
 def test_what_a_rule_computes_is_what_the_query_says(sql: str) -> None:
-    follow(sql, TABLES, Choices(sql), steps=6)
+    follow(sql, TABLES, Choices(sql), steps=4)
 
 
 @pytest.mark.parametrize(

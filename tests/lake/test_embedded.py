@@ -539,7 +539,7 @@ def test_ctrl_c_and_a_closed_terminal_do_not_reach_the_server(folder: Path, open
     server = opened(folder)
     os.killpg(starter.pid, signal.SIGINT)
     os.killpg(starter.pid, signal.SIGHUP)
-    starter.communicate(timeout=10)
+    starter.communicate(timeout=45)
 
     assert value(server, "SELECT 1") == 1
     assert server.pid == pid

@@ -468,6 +468,7 @@ def test_a_conflict_is_tried_again_with_the_files_that_are_there(lake: Lake) -> 
 # -- the guide -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_guide_prints_what_it_says_with_nothing_set_up(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs/datasource.md").read_text()
     program, expected = (

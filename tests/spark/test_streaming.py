@@ -389,6 +389,7 @@ def files_in_catalog(lake: Lake, table: str) -> set[str]:
     return {Path(scan.file.path).name for scan in lake.scan(table).files}
 
 
+@pytest.mark.slow
 def test_from_table_to_table_file_by_file(spark: SparkSession, numbers: Lake, tmp_path: Path) -> None:
     def run() -> StreamingQuery:
         df = source(spark, numbers, maxFilesPerTrigger=1).selectExpr("id", "id * 2 AS double")

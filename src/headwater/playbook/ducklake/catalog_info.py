@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.lake.connection import Connection, Cursor, Database
+from headwater.playbook.results.json_values import json_value
 
 _QUERY = """
     SELECT (SELECT count(*) FROM {ducklake_snapshot}), s.snapshot_id, s.snapshot_time, s.schema_version,
@@ -31,7 +32,7 @@ def answer(catalog: str, cursor: Cursor) -> dict[str, Any]:
         "snapshot_count": count,
         "latest_snapshot": {
             "snapshot_id": snapshot_id,
-            "snapshot_time": at.isoformat(),
+            "snapshot_time": json_value(at),
             "schema_version": version,
             "changes": changes,
             "author": author,

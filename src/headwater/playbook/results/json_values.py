@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import dataclasses
 import math
+import re
 from collections.abc import Mapping, Set
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -12,6 +13,9 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any
 from uuid import UUID
+
+#: Zeros at the end of a second's fraction.
+_ZEROS = re.compile(r"(\.\d*?)0+(?=$|[+-])")
 
 
 def json_value(value: Any) -> Any:
@@ -29,9 +33,9 @@ def json_value(value: Any) -> Any:
     if isinstance(value, float):
         return _finite(value)
     if isinstance(value, datetime):
-        return (value.astimezone(UTC) if value.tzinfo else value).isoformat()
+        return _iso(value.astimezone(UTC) if value.tzinfo else value)
     if isinstance(value, date | time):
-        return value.isoformat()
+        return _iso(value)
     if isinstance(value, Decimal | UUID | PurePath | timedelta):
         return str(value)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -45,6 +49,15 @@ def json_value(value: Any) -> Any:
     if hasattr(value, "item") and hasattr(value, "dtype"):  # a number of numpy's
         return json_value(value.item())
     raise TypeError(f"JSON has no value for {type(value).__name__}.")
+
+
+def _iso(value: date | time) -> str:
+    """As DuckDB writes it: with no more digits of a second than say something.
+
+    >>> _iso(datetime(2025, 1, 6, 10, 0, 0, 450_100, UTC)), _iso(time(10, 0))
+    ('2025-01-06T10:00:00.4501+00:00', '10:00:00')
+    """
+    return _ZEROS.sub(r"\1", value.isoformat())
 
 
 def _finite(value: float) -> Any:
