@@ -65,6 +65,26 @@ def test_a_cold_start_is_forgotten_once_there_is_something_warm() -> None:
     assert prediction.full == pytest.approx(2.0)
 
 
+def test_a_cold_start_is_forgotten_although_its_rows_were_a_few_more() -> None:
+    past = [followed(15_010, 0.5), followed(15_060, 2.4)]
+    assert expected(past, 15_108).prediction.incremental == pytest.approx(0.5, abs=0.01)
+
+
+def test_close_points_make_no_steep_line() -> None:
+    past = [followed(1_000, 0.5), followed(1_001, 1.2)]
+    assert expected(past, 1_010).prediction.incremental == pytest.approx(0.8, abs=0.1)
+
+
+def test_a_first_load_tells_only_as_long_as_nothing_was_computed_in_full_since() -> None:
+    loaded = Past(Action.REINITIALIZE, 0, 1.0)
+    assert expected([followed(3, 0.4), loaded], 3).prediction.full == pytest.approx(1.0)
+    assert expected([full(2.5), loaded], 3).prediction.full == pytest.approx(2.5)
+
+
+def test_what_was_followed_once_only_may_have_been_cold() -> None:
+    assert expected([followed(3, 4.0)], 3).cold > expected([followed(3, 4.0)] * 2, 3).cold == 1.0
+
+
 def test_what_was_given_up_is_tried_again_ever_more_rarely() -> None:
     assert not expected([full(1.0), followed(3, 9.0)], 3).stale
     assert expected([full(1.0), full(1.0), followed(3, 9.0)], 3).stale

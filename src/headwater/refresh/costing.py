@@ -12,7 +12,7 @@ from headwater.refresh.store import StreamStore
 _REMEMBERED, _DECAY = 50, 0.8
 #: Seconds that a further row takes, as long as rows in one number only were seen.
 _PER_ROW = 2e-5
-#: A refresh that took so many times as long as another of at least as many rows met a process still cold.
+#: A refresh that took so many times as long as another, row for row, met a process still cold.
 _COLD = 3.0
 
 
@@ -24,6 +24,14 @@ class Expected:
     #: Full refreshes since changes were last followed, and how often these were followed in memory.
     since: int = 0
     tried: int = 0
+
+    @property
+    def cold(self) -> float:
+        """How many times too long what is expected of following changes may be.
+
+        The first time that changes are followed, everything is planned that is kept for the next.
+        """
+        return _COLD if self.tried < 2 else 1.0
 
     @property
     def stale(self) -> bool:
@@ -38,21 +46,24 @@ class Expected:
 def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
     """Seconds that an incremental and a full refresh are expected to take."""
     history = store.history(stream.name, _REMEMBERED)
-    full = [each for each in history if each.action in (Action.FULL, Action.REINITIALIZE)]
+    full = [each for each in history if each.action is Action.FULL]
+    loaded = [each for each in history if each.action is Action.REINITIALIZE]
     followed = [each for each in history if each.action is Action.INCREMENTAL]
-    actions = [each.action for each in history if each in full or each in followed]
-    since = actions.index(Action.INCREMENTAL) if followed else 0
-    prediction = Prediction(_incremental(_warm(followed), rows_in), _average(_warm(full)))
+    since = history.index(followed[0]) if followed else 0
+    since = sum(each.action in (Action.FULL, Action.REINITIALIZE) for each in history[:since])
+    # A full refresh also compares, so what a first load took says less.
+    prediction = Prediction(_incremental(_warm(followed), rows_in), _average(_warm(full or loaded)))
     return Expected(prediction, since, len(followed))
 
 
 def _warm(history: list[Recorded]) -> list[Recorded]:
-    """Without refreshes that another of at least as many rows undercuts by far."""
-    return [
-        each
-        for each in history
-        if not any(o.rows_in >= each.rows_in and o.seconds * _COLD < each.seconds for o in history)
-    ]
+    """Without refreshes that another undercuts by far, even if time grows as rows do."""
+
+    def undercut(each: Recorded, other: Recorded) -> bool:
+        times = max(1.0, each.rows_in / max(1, other.rows_in))
+        return other.seconds * times * _COLD < each.seconds
+
+    return [each for each in history if not any(undercut(each, other) for other in history)]
 
 
 def _average(history: list[Recorded]) -> float | None:
@@ -75,5 +86,8 @@ def _incremental(history: list[Recorded], rows_in: int) -> float | None:
     if spread == 0:
         return mean_y + max(0.0, rows_in - mean_x) * _PER_ROW
     slope = sum(weight * (x - mean_x) * (y - mean_y) for x, y, weight in points) / spread
+    # No row costs less than nothing, and nothing costs less than that either: points that lie close together
+    # would otherwise make any line.
+    slope = min(max(0.0, slope), mean_y / mean_x)
     fastest = min(each.seconds for each in history)
-    return max(fastest / 2, mean_y + max(0.0, slope) * (rows_in - mean_x))
+    return max(fastest / 2, mean_y + slope * (rows_in - mean_x))

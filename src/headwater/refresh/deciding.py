@@ -92,7 +92,7 @@ def _cheaper(expected: Expected, rows: int) -> Decision | None:
     """Everything anew, where that is expected to be clearly faster; now and then the other is tried again."""
     prediction = expected.prediction
     slow, full = prediction.incremental, prediction.full
-    if slow is None or full is None or slow <= GAIN * full:
+    if slow is None or full is None or slow <= GAIN * expected.cold * full:
         return None
     words = f"Following {rows} changed rows is expected to take {slow:.2f} s, computing it anew {full:.2f} s"
     if expected.stale:
