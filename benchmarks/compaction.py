@@ -70,6 +70,11 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
                 shutil.rmtree(old)
             os.sync()
 
+        # First, while this process has had no other reason to be large.
+        few = _filled(environment, int(ROWS * scale / 10), FILES)
+        little, much = (
+            _peak(_copy(environment, one, f"peak {n}"), mover) for n, one in enumerate((few, place))
+        )
         mine, here, theirs, duck = in_turns_prepared(
             [lambda: ours(mover), lambda: ours(LocalMover()), spark_alone, duckdb_merge],
             environment.rounds(3),
@@ -79,13 +84,13 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
         yield Result(what, "Spark alone", mine, theirs, TARGET)
         yield Result(what, "merge_adjacent_files", mine, duck)
         yield Result(f"{what}, in one process", "merge_adjacent_files", here, duck, TARGET)
-        few = _filled(environment, int(ROWS * scale / 10), FILES)
         yield Result(
-            f"peak memory of the driver (MB), {int(ROWS * scale):,} rows",
+            f"peak memory of the driver, {int(ROWS * scale):,} rows",
             "a tenth of the rows",
-            (_peak(_copy(environment, place, len(copies) + 1), mover),),
-            (_peak(_copy(environment, few, len(copies) + 2), mover),),
+            (much,),
+            (little,),
             MEMORY_TARGET,
+            unit="B",
         )
 
 
@@ -104,7 +109,7 @@ def _filled(environment: Environment, rows: int, files: int) -> Place:
     return place
 
 
-def _copy(environment: Environment, place: Place, number: int) -> Place:
+def _copy(environment: Environment, place: Place, number: int | str) -> Place:
     """The same lake under another name; its files are shared."""
     source = conninfo.conninfo_to_dict(place.dsn)["dbname"]
     name = f"{source}_copy_{number}"
@@ -118,7 +123,7 @@ def _copy(environment: Environment, place: Place, number: int) -> Place:
 
 
 def _peak(place: Place, mover: SparkMover) -> float:
-    """Megabytes that this process had at most while it compacted."""
+    """Bytes that this process had at most while it compacted."""
     lake = place.lake()
     stop = threading.Event()
     highest = [0.0]
@@ -126,7 +131,7 @@ def _peak(place: Place, mover: SparkMover) -> float:
     def watch() -> None:
         while not stop.wait(0.02):
             pages = int(Path("/proc/self/statm").read_text().split()[1])
-            highest[0] = max(highest[0], pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+            highest[0] = max(highest[0], pages * os.sysconf("SC_PAGE_SIZE"))
 
     thread = threading.Thread(target=watch)
     thread.start()

@@ -82,6 +82,11 @@ public class Programs {
         return scala.jdk.javaapi.CollectionConverters.asScala(rows).toSeq();
     }
 
+    /** The same from a file that holds nothing but the batch. */
+    public static scala.collection.immutable.Seq rowsOfFile(String path, String schema) throws java.io.IOException {
+        return rows(java.nio.file.Files.readAllBytes(new java.io.File(path).toPath()), schema);
+    }
+
     /** Run a plan with rows in its places; what comes of it as an Arrow batch, without any bytes if there are no rows. */
     public static byte[] run(SparkSession session, final SparkPlan plan, final Map places) {
         final org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;

@@ -11,6 +11,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from pyspark.sql.types import StructField, StructType
 
 from headwater.errors import UnsupportedError
 
+#: More bytes than these reach the JVM by a file: on the wire to it they are text, letter by letter.
+_BY_WIRE = 32 << 10
 #: In the order in which they need each other.
 _SOURCES = ("Filters", "LakeFiles", "Plans", "Deletes", "Merges", "Programs")
 
@@ -120,7 +123,13 @@ class Jvm:
 
     def held(self, rows: pa.Table, schema: StructType) -> Any:
         """Rows that the JVM holds, for the places of a plan."""
-        return self._call("Programs", "rows", _batch(rows, schema), schema.json())
+        batch = _batch(rows, schema)
+        if len(batch) <= _BY_WIRE:
+            return self._call("Programs", "rows", batch, schema.json())
+        with NamedTemporaryFile(prefix="headwater-rows-") as file:
+            file.write(batch)
+            file.flush()
+            return self._call("Programs", "rowsOfFile", file.name, schema.json())
 
     def run(self, spark: SparkSession, plan: Any, places: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
         """The rows that a plan makes of those in its places."""
