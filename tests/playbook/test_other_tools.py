@@ -373,6 +373,28 @@ def spark_hw(new_database: str, tmp_path: Path, spark: SparkSession) -> Iterator
         yield opened
 
 
+def test_a_refresh_that_takes_too_long_is_stopped(spark_hw: Headwater, tmp_path: Path) -> None:
+    spark_hw.sql("CREATE TABLE sales.numbers AS SELECT id FROM range(10)")
+    pairs = "SELECT sum(a.id * b.id % 7) AS n FROM sales.numbers a JOIN sales.numbers b ON a.id < b.id + 1"
+    spark_hw.create_stream_table("sales.pairs", pairs, refresh_mode="full")
+    spark_hw.sql("INSERT INTO sales.numbers SELECT id FROM range(300000)")
+    path = written(
+        tmp_path,
+        """
+        - step: long
+          tool: refresh
+          stream_tables: [sales.pairs]
+          timeout: 3
+        """,
+    )
+    began = time.monotonic()
+    report, _ = play(spark_hw, path)
+    envelope = report.step("long").envelope
+    assert envelope is not None
+    assert (envelope["error"]["kind"], envelope["error"]["message"]) == ("timeout", "Not done within 3 s.")
+    assert time.monotonic() - began < 60
+
+
 def test_spark_and_refresh_work_on_the_lake(spark_hw: Headwater, tmp_path: Path) -> None:
     spark_hw.create_stream_table("sales.totals", "SELECT sum(amount) AS total FROM sales.orders")
     path = written(

@@ -191,6 +191,46 @@ def test_a_step_that_takes_too_long_is_stopped(hw: Headwater, tmp_path: Path) ->
     assert (envelope["error"]["kind"], envelope["error"]["message"]) == ("timeout", "Not done within 0.3 s.")
 
 
+@pytest.mark.parametrize("endless", ["while True: sum(range(1000))", "result = 1"])
+def test_a_called_playbook_that_takes_too_long_is_stopped(
+    hw: Headwater, tmp_path: Path, endless: str
+) -> None:
+    """Also one that has no end although each of its steps is soon done."""
+    written(
+        tmp_path,
+        f"""
+        - step: again
+          tool: python
+          code: "{endless}"
+          next: [{{step: again}}]
+        """,
+        "called.yaml",
+    )
+    path = written(
+        tmp_path,
+        """
+        - step: calls
+          tool: playbook
+          path: called.yaml
+          timeout: 1
+          next:
+            - when: "{{ event.name == 'step.failed' }}"
+              then: [{step: after}]
+        - step: after
+          tool: python
+          code: result = 7
+        """,
+    )
+    report, _ = play(hw, path)
+    envelope = report.step("calls").envelope
+    assert envelope is not None
+    assert (envelope["error"]["kind"], envelope["error"]["message"]) == ("timeout", "Not done within 1 s.")
+    assert report.step("after").envelope == {"status": "ok", "result": 7}
+    called = hw.playbooks.store.called(report.id, "calls/1/")
+    assert called is not None
+    assert called.status in ("failed", "cancelled")
+
+
 def test_a_loop_of_steps_visits_again_and_ends(hw: Headwater, tmp_path: Path) -> None:
     path = written(
         tmp_path,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
 
 from headwater.errors import PlaybookError
 from headwater.playbook.credentials.registry import Credentials
@@ -17,6 +20,7 @@ from headwater.playbook.records.events import Listener, nobody
 from headwater.playbook.records.reporting import RunReport
 from headwater.playbook.task import Runner, Task, TaskError, TaskFailed
 from headwater.playbook.tools import tool
+from headwater.playbook.tools.limits import limited
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,6 +44,8 @@ class RunOptions:
     listener: Listener = field(default=nobody, repr=False)
     stopped: threading.Event | None = field(default=None, repr=False)
     """Ends the run like Ctrl-C when it is set, from another thread."""
+    deadline: float | None = None
+    """When, by `time.monotonic`, no step of the run may be under way any more."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +136,9 @@ class RunServices:
         self._options = options
         self._files = (*(caller.files if caller else ()), real_path(playbook.file))
         self._used_spark = False
-        self._stopped = threading.Event()
+        #: What ends the runs that this one has called.
+        self._called: list[threading.Event] = []
+        self._stopping = False
 
     @property
     def spark(self) -> SparkSession:
@@ -157,11 +165,15 @@ class RunServices:
 
     def call_playbook(self, path: str, workload: Mapping[str, Any], caller: Task) -> Mapping[str, Any]:
         """Run another playbook to its end; what its run gave."""
-        options = replace(self._options, listener=nobody, stopped=self._stopped)
-        found = self._call(path, workload, options, Caller(self._files, caller))
-        if not found.ok:
-            why = (found.error or {}).get("message", found.status)
-            raise TaskFailed(TaskError("playbook", found.status, f"Playbook {found.run.name}: {why}"))
+        stopped = threading.Event()
+        deadline = None if caller.timeout is None else time.monotonic() + caller.timeout
+        options = replace(self._options, listener=nobody, stopped=stopped, deadline=deadline)
+        self._called.append(stopped)
+        try:
+            with limited(stopped.set, caller.timeout):
+                found = self._called_run(path, workload, options, caller)
+        finally:
+            self._called.remove(stopped)
         last = next((step for step in reversed(found.steps) if step.envelope is not None), None)
         return {
             "run_id": found.id,
@@ -172,15 +184,42 @@ class RunServices:
             "result": None if last is None or last.envelope is None else last.envelope.get("result"),
         }
 
-    def cancel(self) -> None:
-        """Stop what Spark is doing for this run."""
-        if self._used_spark:
-            self.headwater.spark.sparkContext.cancelJobsWithTag(self._tag)
+    def _called_run(
+        self, path: str, workload: Mapping[str, Any], options: RunOptions, caller: Task
+    ) -> RunReport:
+        try:
+            found = self._call(path, workload, options, Caller(self._files, caller))
+        except KeyboardInterrupt:
+            if self._stopping or options.stopped is None or not options.stopped.is_set():
+                raise
+            raise TaskFailed(TaskError("playbook", "cancelled", "Its time was up.")) from None
+        if not found.ok:
+            why = (found.error or {}).get("message", found.status)
+            raise TaskFailed(TaskError("playbook", found.status, f"Playbook {found.run.name}: {why}"))
+        return found
+
+    @contextmanager
+    def limited(self, seconds: float | None) -> Iterator[None]:
+        """Stops what this thread has Spark do after a time, and says that this was why it failed."""
+        if seconds is None:
+            yield
+            return
+        context = self.spark.sparkContext
+        tag = f"{self._tag}-{uuid4()}"
+        context.addJobTag(tag)
+        try:
+            with limited(lambda: context.cancelJobsWithTag(tag), seconds):
+                yield
+        finally:
+            context.removeJobTag(tag)
 
     def stop(self) -> None:
-        """Stop that, and the runs that this one called."""
-        self._stopped.set()
-        self.cancel()
+        """Stop what Spark is doing for this run, and the runs that this one called."""
+        self._stopping = True
+        for called in tuple(self._called):
+            called.set()
+        if self._used_spark:
+            self.headwater.spark.sparkContext.cancelJobsWithTag(self._tag)
 
     def close(self) -> None:
         """What this thread does in Spark from now on is no part of the run."""

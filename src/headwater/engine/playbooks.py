@@ -192,7 +192,7 @@ class Playbooks:
                 self.store,
                 recorder,
                 runners,
-                TaskMaker(run.id, Path(folder), credentials, masking),
+                TaskMaker(run.id, Path(folder), credentials, masking, options.deadline),
                 {(each.step, each.visit): each for each in earlier},
                 options.force,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -34,8 +35,8 @@ class Services(Protocol):
     def call_playbook(self, path: str, workload: Mapping[str, Any], caller: Task) -> Mapping[str, Any]:
         """Run another playbook to its end; what its run gave."""
 
-    def cancel(self) -> None:
-        """Stop what Spark is doing for this run."""
+    def limited(self, seconds: float | None) -> AbstractContextManager[None]:
+        """Stops what this thread has Spark do after a time, and says that this was why it failed."""
 
     def stop(self) -> None:
         """Stop that, and the runs that this one called."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from headwater.playbook.templates.rendering import render_fields
 
 #: Files and folders of this machine; workers may be started in another folder.
 _LOCAL_PATHS = {("ducklake", "data_path"), ("duckdb", "database_path")}
+#: Seconds that a task has at least, so that it can say why it failed.
+_LEAST = 0.1
 #: Which field is an address that wins over `auth`.
 _ADDRESSES = {"ducklake": "catalog_connection", "postgres": "connection"}
 
@@ -28,7 +31,16 @@ _ADDRESSES = {"ducklake": "catalog_connection", "postgres": "connection"}
 class TaskMaker:
     """Makes the tasks of one run."""
 
-    def __init__(self, run_id: str, folder: Path, credentials: Credentials, masking: Masking):
+    def __init__(
+        self,
+        run_id: str,
+        folder: Path,
+        credentials: Credentials,
+        masking: Masking,
+        deadline: float | None = None,
+    ):
+        """`deadline`, by `time.monotonic`, is when the step that called this run has had its time."""
+        self._deadline = deadline
         self._run_id = run_id
         self._folder = folder
         self._credentials = credentials
@@ -46,9 +58,15 @@ class TaskMaker:
             fields=self.fields(step, names),
             item=item,
             attempt=attempt,
-            timeout=step.timeout,
+            timeout=self._timeout(step),
             visit=visit,
         )
+
+    def _timeout(self, step: Step) -> float | None:
+        if self._deadline is None:
+            return step.timeout
+        left = max(_LEAST, self._deadline - time.monotonic())
+        return left if step.timeout is None else min(left, step.timeout)
 
     def fields(self, step: Step, names: Mapping[str, Any]) -> dict[str, Any]:
         """The fields of a step as its tool gets them."""

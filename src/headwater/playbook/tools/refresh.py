@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from headwater.playbook.flow.driver import services_of
@@ -22,20 +22,26 @@ class RefreshTool:
         """The envelope's result lists what became of each stream table, under `refreshes`."""
         names = task.fields.get("stream_tables")
         listed = None if not names else [str(name) for name in names]
-        results = services_of(worker).refresh(listed, full=bool(task.fields.get("full")))
-        told = json.loads(json.dumps([result.as_dict() for result in results], default=str))
-        for result in told:
-            if result["action"] == "FAILED":
-                error = result.get("error") or {}
-                raise TaskFailed(
-                    TaskError(
-                        "refresh",
-                        str(error.get("code", "refresh")),
-                        f"Stream table {result['name']} failed: {error.get('message', result.get('reason'))}",
-                        retryable=bool(error.get("retryable")),
-                    )
-                )
+        services = services_of(worker)
+        with services.limited(task.timeout):
+            results = services.refresh(listed, full=bool(task.fields.get("full")))
+            told = json.loads(json.dumps([result.as_dict() for result in results], default=str))
+            _must_have_worked(told)
         return {"status": "ok", "result": {"refreshes": told}}
+
+
+def _must_have_worked(results: Sequence[Mapping[str, Any]]) -> None:
+    for result in results:
+        if result["action"] == "FAILED":
+            error = result.get("error") or {}
+            raise TaskFailed(
+                TaskError(
+                    "refresh",
+                    str(error.get("code", "refresh")),
+                    f"Stream table {result['name']} failed: {error.get('message', result.get('reason'))}",
+                    retryable=bool(error.get("retryable")),
+                )
+            )
 
 
 TOOL = RefreshTool()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import inspect
 import sys
-import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.errors import HeadwaterError
 from headwater.playbook.flow.driver import Services, services_of
 from headwater.playbook.results.envelope import MAX_ROWS, count_entry, ok_envelope, rows_entry
-from headwater.playbook.results.failures import timeout_error
 from headwater.playbook.results.json_values import json_value
 from headwater.playbook.results.values import unique_names
 from headwater.playbook.task import Task, TaskError, TaskFailed, Worker
@@ -35,7 +33,7 @@ class SparkTool:
     def run(self, task: Task, worker: Worker) -> Mapping[str, Any]:
         """The envelope has an entry for each command, or the function's result."""
         services = services_of(worker)
-        with _limited(services, task.timeout):
+        with services.limited(task.timeout):
             if task.fields.get("callable"):
                 return {"status": "ok", "result": _called(task, services)}
             return ok_envelope(list(_entries(task, services)))
@@ -97,30 +95,6 @@ def _first(function: Any, services: Services) -> Any:
     except (TypeError, ValueError):
         names = []
     return services.headwater if names and names[0] in ("hw", "headwater") else services.spark
-
-
-@contextmanager
-def _limited(services: Services, seconds: float | None) -> Iterator[None]:
-    """Stops Spark's jobs after a time."""
-    if seconds is None:
-        yield
-        return
-    rang = threading.Event()
-
-    def ring() -> None:
-        rang.set()
-        services.cancel()
-
-    timer = threading.Timer(seconds, ring)
-    timer.start()
-    try:
-        yield
-    except (TaskFailed, HeadwaterError):
-        if rang.is_set():
-            raise timeout_error(seconds) from None
-        raise
-    finally:
-        timer.cancel()
 
 
 def split(text: str) -> list[str]:
