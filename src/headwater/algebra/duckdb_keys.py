@@ -173,9 +173,10 @@ def read_insert(piece: Piece) -> Insert | None:
 
 def _end_of_source(found: Sequence[Word], place: int) -> int:
     for number in range(place, len(found)):
-        if found[number].depth == 0 and (
-            found[number].reads("RETURNING") or sees(found, number, "ON", "CONFLICT")
-        ):
+        word = found[number]
+        if word.depth or word.kind != "word":
+            continue
+        if word.reads("RETURNING") or sees(found, number, "ON", "CONFLICT"):
             return number
     return len(found)
 

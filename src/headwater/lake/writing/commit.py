@@ -38,7 +38,6 @@ from headwater.lake.connection import CONNECTION_LOST, Connection, Cursor, Datab
 from headwater.lake.format.changes import Change, read_changes, write_changes
 from headwater.lake.model import Snapshot
 from headwater.lake.options import LakeOptions, store_option
-from headwater.lake.own import ensure_own_tables
 from headwater.lake.writing.conflicts import Committed, check_rows, check_schema
 from headwater.lake.writing.data_rows import data_rows
 from headwater.lake.writing.draft import Draft
@@ -120,7 +119,9 @@ class Commit:
         options: LakeOptions,
         stager: Stager,
         joins: Sequence[Join] = (),
+        lake_id: str | None = None,
     ):
+        """`lake_id` is that under which the operation is remembered, if it has an id."""
         self.db = db
         self.reader = reader
         self.draft = draft
@@ -128,7 +129,7 @@ class Commit:
         self.options = options
         self.stager = stager
         self.joins = joins
-        self.lake_id = ensure_own_tables(db) if info.operation_id is not None else None
+        self.lake_id = lake_id
         self.attempts = 0
         self.moves = 0
         self.prepared: Prepared | None = None

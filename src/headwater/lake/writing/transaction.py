@@ -80,7 +80,7 @@ class Transaction(SchemaOperations, RowChanges, FileReplacements):
     def _begin(self) -> None:
         context = self._context
         operation = self._info.operation_id
-        lake_id = ensure_own_tables(context.db) if operation is not None else None
+        self._lake_id = lake_id = None if operation is None else ensure_own_tables(context.db)
 
         def work(connection: Connection) -> tuple[CatalogState, LakeOptions, SnapshotId | None]:
             state = context.reader.state(connection, latest_snapshot(context.db, connection))
@@ -150,6 +150,7 @@ class Transaction(SchemaOperations, RowChanges, FileReplacements):
             self._options,
             self._stager,
             self._joins,
+            self._lake_id,
         )
         try:
             result = self._commit.run()
