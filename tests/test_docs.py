@@ -116,6 +116,7 @@ for code, folder, dsn in json.load(open(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_the_tutorials_print_what_they_say(tmp_path: Path, pg_server: EmbeddedServer) -> None:
     work, expected = [], ""
     for name in TUTORIALS:

@@ -526,12 +526,19 @@ def test_a_handle_is_not_pickled(folder: Path, opened: Open) -> None:
 # The server stands alone
 
 
+def _listen() -> None:
+    """Hear what whoever started the tests may have chosen to ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def test_ctrl_c_and_a_closed_terminal_do_not_reach_the_server(folder: Path, opened: Open) -> None:
     starter = python(
         "print(open_server(Path(sys.argv[1])).pid, flush=True); time.sleep(60)",
         folder,
         start_new_session=True,
         stderr=subprocess.PIPE,
+        preexec_fn=_listen,
     )
     pid = int(line(starter))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SUITES = ("test_read.py", "test_write.py", "test_changes.py")
+SUITES = ("test_read.py", "test_write.py", "test_merge.py", "test_changes.py")
 
 
 def run_suites(*arguments: str) -> str:
