@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 import headwater
 from headwater.lake.embedded import EmbeddedServer
