@@ -40,6 +40,8 @@ RULES = {
     "full_join": "SELECT r.a, s.y FROM r FULL JOIN s ON r.a = s.a",
     "semi_join": "SELECT a, b FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.a = r.a AND s.y <> r.b)",
     "anti_join": "SELECT a, b FROM r WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.a = r.a)",
+    "exists_of_exists": "SELECT a, b FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.a = r.a AND s.y IN (SELECT k FROM t))",
+    "exists_and_not_exists": "SELECT a, b FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.a = r.a AND s.y <> r.b) AND NOT EXISTS (SELECT 1 FROM t WHERE t.k = r.a AND t.v > r.b)",
     "not_in": "SELECT a, b FROM r WHERE a NOT IN (SELECT a FROM s)",
     "exists_under_or": "SELECT a, b FROM r WHERE b = 1 OR EXISTS (SELECT 1 FROM s WHERE s.a = r.a)",
     "window": "SELECT a, b, rank() OVER (PARTITION BY a ORDER BY b) AS place FROM r",
@@ -76,6 +78,16 @@ SELECT r.a, s.y, t.v FROM r LEFT JOIN s ON r.a = s.a LEFT JOIN t ON t.k = s.y
 SELECT r.a, s.y, t.v FROM r LEFT JOIN (s LEFT JOIN t ON t.k = s.y) ON r.a = s.a
 SELECT r.a, s.y, t.v FROM r FULL JOIN s ON r.a = s.a FULL JOIN t ON t.k = s.y
 SELECT a, b FROM r LEFT ANTI JOIN s ON r.a <=> s.a
+SELECT r.a, s.y, t.v FROM r LEFT JOIN s ON r.a = s.a LEFT JOIN t ON t.k = r.a AND t.v > s.y
+SELECT r.a, s.y, t.v FROM r LEFT JOIN s ON r.a <=> s.a AND s.y > 0 LEFT JOIN t ON t.k <=> r.a WHERE s.y IS NULL OR t.v > 0
+SELECT r.a, s.y, t.v, q.e FROM r LEFT JOIN s ON r.a = s.a LEFT JOIN t ON t.k = r.b LEFT JOIN s AS q ON q.a = r.a
+SELECT l.a, l.b FROM (SELECT a, b FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.a = r.a)) l LEFT ANTI JOIN t ON t.k = l.a
+SELECT r.a FROM r JOIN t ON t.v = r.b WHERE EXISTS (SELECT 1 FROM s WHERE s.a = r.a AND s.y <> t.v) AND NOT EXISTS (SELECT 1 FROM r AS q WHERE q.a = r.a AND q.b < r.b) AND r.a NOT IN (SELECT k FROM t)
+SELECT r.a, s.y FROM r LEFT JOIN s ON r.a = s.a WHERE s.y + r.b > 1 AND r.a IN (SELECT k FROM t)
+SELECT a, b FROM r LEFT ANTI JOIN (SELECT s.a, t.v FROM s LEFT JOIN t ON t.k = s.y) m ON r.a <=> m.a AND r.b = m.v
+SELECT a, b FROM r WHERE a + b IN (SELECT s.a + s.y FROM s WHERE NOT EXISTS (SELECT 1 FROM t WHERE t.k = s.y))
+SELECT a, b FROM r WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.a = r.a AND s.y > (SELECT sum(v) FROM t WHERE t.k = s.y))
+SELECT a, b FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.a = r.a AND s.y <> r.b AND s.y IN (SELECT k FROM t))
 SELECT a, b FROM r WHERE a NOT IN (SELECT s.a FROM s WHERE s.y = r.b)
 SELECT a, b FROM r WHERE a NOT IN (SELECT a FROM s WHERE a IS NOT NULL)
 SELECT a, b FROM r WHERE b > 2 OR a NOT IN (SELECT a FROM s)

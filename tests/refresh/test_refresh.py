@@ -251,6 +251,20 @@ def test_a_source_that_changed_its_form_is_named(totals: World, change: str, sai
     assert results["other"].action is not Action.FAILED
 
 
+def test_the_same_definition_builds_anew_what_does_not_fit_any_more(totals: World) -> None:
+    totals.run("ALTER TABLE orders ALTER amount TYPE DECIMAL(12, 2)", "INSERT INTO orders VALUES (900, 1, 4)")
+    definition = totals.streams.get("totals").definition
+    planned = totals.streams.plan(definition)
+    assert planned.kind == "rebuild"
+    assert "'amount' of main.orders is decimal(12,2) now" in planned.reasons[0]
+    assert totals.refresh()["totals"].action is Action.FAILED
+    assert totals.streams.create(definition, or_replace=True).action is Action.REINITIALIZE
+    totals.run("DELETE FROM orders WHERE id = 900")
+    assert totals.refresh()["totals"].action is Action.INCREMENTAL
+    totals.check()
+    assert totals.streams.plan(definition).kind == "nothing"
+
+
 def test_who_fails_too_often_is_suspended_and_resumes_on_request(totals: World) -> None:
     totals.streams.alter("totals", options={"max_failures": "2"})
     totals.run("ALTER TABLE customers RENAME COLUMN region TO area", "INSERT INTO orders VALUES (900, 1, 1)")

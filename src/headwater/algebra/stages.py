@@ -38,6 +38,7 @@ from headwater.algebra.relations import (
     TopK,
     Window,
     column,
+    columns_of,
 )
 from headwater.algebra.renaming import same_names
 from headwater.algebra.rules.context import equi_condition, speaks_of_now
@@ -205,7 +206,7 @@ class _Cutter:
         elif isinstance(made, (Join, Semi)):
             children = tuple(self._restrictable(child, ()) for child in made.children)
             typed = with_conversions(made, lambda relation: self.describe(relation, self.types))
-            made = self._bounded(typed.with_children(children))
+            made = self._bounded(self._counted(typed.with_children(children)))
         if not top and isinstance(made, (Aggregate, TopK, Opaque)):
             return self._scan(made)
         return made
@@ -250,6 +251,21 @@ class _Cutter:
             if isinstance(node, Window) and not set(partition) >= set(node.partition):
                 return self._scan(child)
         return child
+
+    def _counted(self, node: Relation) -> Relation:
+        """EXISTS of what is itself made of EXISTS or outer joins: the keys of the partners are stored.
+
+        Only keys whose last partner goes, or whose first one comes, can matter then. Without, all partners
+        of a key are computed again, before and after, for each of them that changed.
+        """
+        if not isinstance(node, Semi) or not any(map(_doubles, node.right.walk())):
+            return node
+        equal = equi_condition(node.condition, node.left, node.right)
+        if not equal.right or equal.rest:
+            return node
+        keys = tuple(dict.fromkeys(name for value in equal.right for name in sorted(columns_of(value))))
+        distinct = Aggregate(Project(node.right, tuple((name, column(name)) for name in keys)), keys, ())
+        return replace(node, right=self._scan(distinct))
 
     def _bounded(self, node: Relation) -> Relation:
         """The operator over stages, as far as it takes to keep its delta small enough to be planned."""
@@ -414,6 +430,11 @@ def _substituted(expression: exp.Expr, values: Mapping[str, exp.Expr]) -> exp.Ex
     return expression.copy().transform(value)
 
 
+def _doubles(node: Relation) -> bool:
+    """Whether what follows from an operator's right side is found by computing it before and after."""
+    return isinstance(node, Semi) or (isinstance(node, Join) and node.kind != "inner")
+
+
 def _delta_size(relation: Relation) -> int:
     """How many operators there are in what a relation's changes are computed by, if all its inputs change."""
     sources = [node.source for node in relation.walk() if isinstance(node, Scan)]
@@ -436,7 +457,7 @@ def _reasons(relation: Relation) -> tuple[str, ...]:
             found.append(node.reason)
         elif isinstance(node, Window) and not node.partition:
             found.append("a window without PARTITION BY covers all rows")
-        elif isinstance(node, Semi) or (isinstance(node, Join) and node.kind != "inner"):
+        elif _doubles(node) and isinstance(node, (Join, Semi)):
             if equi_condition(node.condition, node.left, node.right).left:
                 continue
             what = "EXISTS" if isinstance(node, Semi) else "an outer join"

@@ -29,6 +29,7 @@ from headwater.refresh.defining import (
     storage_name,
 )
 from headwater.refresh.explaining import Explanation, explain
+from headwater.refresh.fitting import retyped_column
 from headwater.refresh.home_sinks import check_store
 from headwater.refresh.inputs import WaveState
 from headwater.refresh.model import (
@@ -152,7 +153,9 @@ class Streams:
     def _planned(self, existing: StreamTable, definition: Definition) -> PlannedChange:
         name, old = definition.name, existing.definition
         definition = self._sealing.known(definition, old)
-        if same_rows(old, definition):
+        state = self.lake.state()
+        outdated = retyped_column(existing, lambda position: state.table_by_id(position.table_id))
+        if outdated is None and same_rows(old, definition):
             changed = [
                 f"{what} changes from {before or 'none'} to {after or 'none'}."
                 for what, before, after in (
@@ -165,9 +168,10 @@ class Streams:
             if old.query != definition.query:
                 changed.append("The query is written otherwise, and means the same.")
             return PlannedChange(name, "alter" if changed else "nothing", tuple(changed))
-        read_query(definition, Sources(self.lake.state(), self.all()))
-        what = "query" if old.storage_path == definition.storage_path else "folder of its files"
-        reasons = [f"The {what} is another: the result is built beside the old one and put in its place."]
+        read_query(definition, Sources(state, self.all()))
+        what = "The query" if old.storage_path == definition.storage_path else "The folder of its files"
+        why = f"{what} is another" if outdated is None else f"Of what it reads, {outdated}"
+        reasons = [f"{why}: the result is built beside the old one and put in its place."]
         readers = [str(s.name) for s in self.all() if existing.id in s.upstream]
         if readers:
             reasons.append(f"{', '.join(readers)} read it, and will be computed anew.")

@@ -20,6 +20,7 @@ from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.compiling import Compiled, compile_definition
 from headwater.refresh.computing import Computation, Outcome
 from headwater.refresh.deciding import Decision, decide
+from headwater.refresh.fitting import check_fit, column_types
 from headwater.refresh.home_sinks import has_sinks_to_mend, publish_at_home
 from headwater.refresh.inputs import WaveState, upstream_of
 from headwater.refresh.model import (
@@ -37,7 +38,6 @@ from headwater.refresh.store import Refreshed, StreamStore
 from headwater.refresh.viewing import written_by
 from headwater.sinks.model import SinkState
 from headwater.spark.connector import LakeSpark
-from headwater.spark.types import spark_type
 
 #: What stands for the snapshot that a commit becomes, until it is known.
 THIS_COMMIT = -1
@@ -109,7 +109,8 @@ class Wave:
                 plan = self.lake.plan_changes(table.name, position.snapshot_id + 1, state.snapshot.id)
             except SnapshotError:
                 return True
-            if plan.rows_at_most or _columns(table) != dict(_columns(table), **dict(position.columns)):
+            kinds = column_types(table)
+            if plan.rows_at_most or kinds != {**kinds, **dict(position.columns)}:
                 return True
         return False
 
@@ -223,7 +224,7 @@ class Wave:
                 hint="ALTER STREAM TABLE … SET (refresh_mode = 'auto') lets it be computed anew.",
                 stream_table=str(stream.name),
             )
-        self._check_sources(stream, compiled)
+        check_fit(stream, compiled, tables)
         computation = Computation(state, str(stream.name), compiled, tables, stream.frontier, moment)
         decision = decide(stream, compiled, computation, catalog, self.store, full=full)
         outcome = computation.follow(full=decision.full)
@@ -242,26 +243,6 @@ class Wave:
                 or "Give it another query with ALTER STREAM TABLE … AS, or bring back what it reads.",
                 stream_table=str(stream.name),
             ) from error
-
-    def _check_sources(self, stream: StreamTable, compiled: Compiled) -> None:
-        """Columns that are read must be what they were."""
-        if stream.frontier is None:
-            return
-        for position in stream.frontier.sources:
-            source = compiled.sources.get(position.name)
-            if source is None or source.table.id != position.table_id:
-                continue
-            now = _columns(source.table)
-            for name, kind in position.columns:
-                if name in now and now[name] != kind:
-                    raise StreamTableError(
-                        f"Stream table {stream.name} cannot be refreshed: column {name!r} of {position.name} "
-                        f"is {now[name]} now, and was {kind}.",
-                        hint="CREATE OR REPLACE STREAM TABLE with the same query builds it anew.",
-                        stream_table=str(stream.name),
-                        column=name,
-                        table=position.name,
-                    )
 
     def _failed(self, stream: StreamTable, error: Exception, seconds: float) -> RefreshResult:
         return replace(
@@ -314,7 +295,7 @@ def frontier_of(state: WaveState, stream: StreamTable, compiled: Compiled, momen
     positions = []
     for name, source in compiled.sources.items():
         changed = source.table.id in state.moved or source.table.id in state.made
-        kinds = _columns(source.table)
+        kinds = column_types(source.table)
         used = tuple((c, kinds[c]) for c in sorted(compiled.used_columns[name]) if c in kinds)
         at = THIS_COMMIT if changed else state.snapshot_id
         positions.append(SourcePosition(source.table.id, name, at, used))
@@ -337,10 +318,6 @@ def _filled(result: RefreshResult, decision: Decision, outcome: Outcome) -> Refr
         stages=outcome.stages,
         snapshot_id=THIS_COMMIT,
     )
-
-
-def _columns(table: object) -> dict[str, str]:
-    return {column.name: spark_type(column).simpleString() for column in table.columns}  # type: ignore[attr-defined]
 
 
 def _upstream_failed(stream: StreamTable, name: str) -> StreamTableError:
