@@ -10,7 +10,9 @@ import duckdb
 
 from headwater.algebra.building import Catalog, build_query
 from headwater.algebra.changes import DOUBTFUL, IN_DOUBT, IS, OLD, PLACE, WAS, changes, regrouped
+from headwater.algebra.conditions import conditions
 from headwater.algebra.narrowing import links, numbered
+from headwater.algebra.predicates import And, Constant, Predicate, to_sql
 from headwater.algebra.relations import WEIGHT, Relation
 from headwater.algebra.render import render, scan_name
 from headwater.algebra.stages import SHOWN, Program, Stage, Types, compile_query
@@ -25,6 +27,12 @@ def quoted(name: str) -> str:
 
 def duck_type(spark: str) -> str:
     return _DUCK_TYPES.get(spark, spark)
+
+
+def _understood(condition: Predicate) -> str:
+    """What of a condition decides about rows."""
+    parts = condition.parts if isinstance(condition, And) else (condition,)
+    return to_sql(And(tuple(part for part in parts if "Opaque" not in repr(part)) or (Constant(True),)))
 
 
 class DuckStream:
@@ -124,7 +132,12 @@ class DuckStream:
         named, leaves = numbered(relation)
         known = links(named)
         tables = {leaf: quoted(scan_name(scan)) for leaf, scan in leaves.items()}
-        made = {leaf: f"FROM {tables[leaf]}" for leaf, scan in leaves.items() if scan.version == "delta"}
+        wanted = {leaf: _understood(condition) for leaf, condition in conditions(named).items()}
+        made = {
+            leaf: f"FROM {tables[leaf]} WHERE {wanted.get(leaf, 'true')}"
+            for leaf, scan in leaves.items()
+            if scan.version == "delta"
+        }
         while True:
             ready = {
                 leaf: [link for link in known[leaf] if all(place in made for place, _ in link.places)]
@@ -140,7 +153,8 @@ class DuckStream:
                     f"SELECT {quoted(c)} FROM {place}" for place, c in sorted(link.places)
                 )
                 nulls = f" OR {column} IS NULL" if link.nulls else ""
-                made[leaf] = f"FROM {tables[leaf]} WHERE {column} IN ({values}){nulls}"
+                met = wanted.get(leaf, "true")
+                made[leaf] = f"FROM {tables[leaf]} WHERE ({column} IN ({values}){nulls}) AND {met}"
         made |= {leaf: f"FROM {table}" for leaf, table in tables.items() if leaf not in made}
         parts = ", ".join(f"{leaf} AS MATERIALIZED ({text})" for leaf, text in made.items())
         text = render(named, dialect="duckdb", names=lambda scan: scan.source, moments=self.moments)

@@ -121,7 +121,9 @@ class _Finder:
                 below = dict(node.outputs)
                 names = {name: _plain(below[name]) if name in below else name for name in _names(wanted)}
                 self.visit(node.child, _renamed(wanted, names))
-            case Filter() | Signed() | Side() | Net():
+            case Filter():
+                self.visit(node.child, (*wanted, *self._alike(node)))
+            case Signed() | Side() | Net():
                 self.visit(node.child, wanted)
             case Aggregate():
                 self.visit(node.child, _about(wanted, node.groups))
@@ -159,6 +161,17 @@ class _Finder:
         of_left, of_right = self._partners(node.condition, node.left, node.right)
         self.visit(node.left, wanted if node.anti else (*wanted, *of_left))
         self.visit(node.right, of_right)
+
+    def _alike(self, node: Filter) -> Iterable[_Wish]:
+        """What equalities between columns say, as they follow joins that are written with commas."""
+        for part in conjuncts(node.condition):
+            if not isinstance(part, (exp.EQ, exp.NullSafeEQ)):
+                continue
+            sides = (_plain(part.left), _plain(part.right))
+            for one, other in (sides, sides[::-1]):
+                places = None if one is None or other is None else self.origin(node.child, other)
+                if one is not None and places:
+                    yield _Wish(one, places, isinstance(part, exp.NullSafeEQ))
 
     def _partners(
         self, condition: exp.Expr | None, left: Relation, right: Relation

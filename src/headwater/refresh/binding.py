@@ -11,7 +11,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
+from headwater.algebra.conditions import conditions
 from headwater.algebra.narrowing import Link, links, numbered
+from headwater.algebra.predicates import Predicate
 from headwater.algebra.relations import ROW_ID, WEIGHT, Relation, Scan
 from headwater.algebra.render import render
 from headwater.algebra.stages import Types
@@ -39,6 +41,11 @@ class Statement:
     def links(self) -> Mapping[str, tuple[Link, ...]]:
         """What tells which rows of its scans matter."""
         return links(self.relation)
+
+    @cached_property
+    def conditions(self) -> Mapping[str, Predicate]:
+        """What rows of its scans have to meet to matter."""
+        return conditions(self.relation)
 
     def text(self, *, hints: bool) -> str:
         """The SQL."""

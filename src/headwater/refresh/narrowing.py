@@ -25,6 +25,7 @@ from headwater.lake.model import Column, Table
 from headwater.lake.reading import lookup
 from headwater.lake.reading.scan import ScanPlan
 from headwater.refresh.binding import Statement
+from headwater.refresh.excluding import without_excluded
 from headwater.refresh.inputs import Inputs
 from headwater.refresh.local_rows import Found, WholeTables
 from headwater.spark.types import spark_schema, to_spark
@@ -64,6 +65,8 @@ class Narrowing:
         self.inputs = inputs
         self.whole_tables = whole_tables
         self.statement = statement
+        #: Rows, and what is left of them under a condition: scans with the same one share it.
+        self._left: dict[tuple[int, Predicate], tuple[Found, Found]] = {}
         #: The columns that any of the scans of a table needs: what is looked up for one may do for others.
         self._names: dict[_Read, frozenset[str]] = {}
         for scan in statement.leaves.values():
@@ -77,7 +80,7 @@ class Narrowing:
         for leaf, scan in leaves.items():
             delta = self.inputs.deltas.get(scan.source)
             if scan.version == "delta" and delta is not None and delta.found is not None:
-                known[leaf] = delta.found
+                known[leaf] = self._of_consequence(leaf, delta.found)
         waiting = {
             leaf: self.statement.links.get(leaf, ())
             for leaf, scan in leaves.items()
@@ -97,7 +100,7 @@ class Narrowing:
                     # What is too much for all of them may still not be for one.
                     own = found or (self._look_up(leaves[leaf], chosen[leaf]) if len(together) > 1 else None)
                     if own is not None:
-                        known[leaf] = own
+                        known[leaf] = self._of_consequence(leaf, own)
         whole: dict[_Read, Found | None] = {}
         for leaf, scan in leaves.items():
             if leaf not in known:
@@ -108,6 +111,18 @@ class Narrowing:
                 if found is not None:
                     known[leaf] = found
         return known
+
+    def _of_consequence(self, leaf: str, found: Found) -> Found:
+        """Rows without those that the statement's conditions exclude, if these are worth leaving out."""
+        condition = self.statement.conditions.get(leaf)
+        if condition is None:
+            return found
+        place = (id(found), condition)
+        if place not in self._left:
+            rows = without_excluded(found.rows, condition)
+            worth = rows.num_rows <= found.rows.num_rows / 2
+            self._left[place] = found, Found(rows, found.schema) if worth else found
+        return self._left[place][1]
 
     def _together(self, chosen: Mapping[str, Sequence[_Choice]]) -> Iterable[list[str]]:
         """Scans of one table by one column: their rows are looked up once, for all their values.

@@ -1,0 +1,95 @@
+"""Rows that no condition lets pass, left out before anything is computed with them."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from decimal import Decimal
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.algebra.literals import Literal
+from headwater.algebra.predicates import (
+    And,
+    Comparison,
+    In,
+    IsNull,
+    Not,
+    Or,
+    Predicate,
+    StartsWith,
+)
+
+_COMPARE = {
+    "=": pc.equal,
+    "<>": pc.not_equal,
+    "<": pc.less,
+    "<=": pc.less_equal,
+    ">": pc.greater,
+    ">=": pc.greater_equal,
+}
+
+
+def without_excluded(rows: pa.Table, condition: Predicate) -> pa.Table:
+    """The rows for which a condition may be true: what is not understood of it may always be."""
+    mask = _mask(condition, rows)
+    return rows if mask is None else rows.filter(mask)
+
+
+def _mask(predicate: Predicate, rows: pa.Table) -> Any:
+    """Where a predicate may be true; None if that can be anywhere."""
+    match predicate:
+        case And(parts):
+            known = [mask for part in parts if (mask := _mask(part, rows)) is not None]
+            return reduce(pc.and_, known) if known else None
+        case Or(parts):
+            masks = [_mask(part, rows) for part in parts]
+            return None if any(mask is None for mask in masks) else reduce(pc.or_, masks)
+        case Comparison((name,), op, value):
+            values = rows.column(name)
+            constant = _constant(value, values.type)
+            return None if constant is None else _true(_COMPARE[op](values, constant))
+        case In((name,), several):
+            values = rows.column(name)
+            constants = [_constant(value, values.type) for value in several if value is not None]
+            if any(constant is None for constant in constants):
+                return None
+            members = pa.array([constant.as_py() for constant in constants], values.type)
+            return _true(pc.is_in(values, members, skip_nulls=True))
+        case IsNull((name,)):
+            return pc.is_null(rows.column(name))
+        case Not(IsNull((name,))):
+            return pc.is_valid(rows.column(name))
+        case StartsWith((name,), prefix) if pa.types.is_string(rows.schema.field(name).type):
+            return _true(pc.starts_with(rows.column(name), prefix))
+    return None
+
+
+def _true(mask: Any) -> Any:
+    return pc.fill_null(mask, False)
+
+
+def _constant(value: Literal, kind: pa.DataType) -> Any:
+    """A constant as a column's type has it; None unless the two are surely compared as they are."""
+    if isinstance(value, str):
+        return pa.scalar(value, kind) if pa.types.is_string(kind) else None
+    if isinstance(value, int | Decimal) and not isinstance(value, bool):
+        if pa.types.is_signed_integer(kind) and isinstance(value, int):
+            return pa.scalar(value, kind) if abs(value) < 2 ** (kind.bit_width - 1) else None
+        if pa.types.is_decimal(kind):
+            return _decimal(Decimal(value), kind)
+        return None
+    a_day = isinstance(value, date) and not isinstance(value, datetime)
+    return pa.scalar(value, kind) if a_day and pa.types.is_date32(kind) else None
+
+
+def _decimal(value: Decimal, kind: Any) -> Any:
+    try:
+        return pa.scalar(value, kind)
+    except pa.ArrowInvalid:
+        return None
+
+
+__all__ = ["without_excluded"]
