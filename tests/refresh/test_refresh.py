@@ -288,16 +288,20 @@ def test_many_changes_are_written_by_spark(world: World, monkeypatch: pytest.Mon
         "wide", "SELECT o.id, o.amount, c.region FROM orders o LEFT JOIN customers c ON o.customer = c.id"
     )
     world.make("totals", TOTALS)
+    world.make("counted", "SELECT count(*) AS n FROM customers")
     monkeypatch.setattr(computing, "SMALL", -1)
     monkeypatch.setattr(storing, "most_rows", lambda frame: 0)
-    monkeypatch.setattr(shared_changes, "FOR_THE_DRIVER", 0)
+    monkeypatch.setattr(shared_changes, "MOST_ROWS", 0)
     world.run(
         "INSERT INTO orders SELECT range, range % 9, range FROM range(200, 400)",
         "DELETE FROM orders WHERE id % 3 = 0",
         "UPDATE customers SET region = 'x' WHERE id < 2",
+        "INSERT INTO customers VALUES (7, 'seven')",
     )
     assert set(actions(world.refresh()).values()) == {Action.INCREMENTAL}
     world.check()
+    kept = world.session.spark.sparkContext._jsc.getPersistentRDDs()
+    assert not kept, "what Spark keeps for a wave goes with it"
     world.run("DELETE FROM orders", "DELETE FROM customers")
     world.refresh()
     world.check()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -14,6 +17,7 @@ from headwater.lake.lake import Lake
 from headwater.sources.model import Captured, Source
 from headwater.sources.postgres import PostgresSources
 from headwater.spark.connector import LakeSpark
+from tests.servers import OtherPostgres
 from tests.spark.conftest import spark
 from tests.support import create_database, duck
 
@@ -64,19 +68,53 @@ def _hashable(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(tuple(value) if isinstance(value, list) else value for value in row)
 
 
+@pytest.fixture(scope="session")
+def source_server(pg_server: EmbeddedServer) -> Iterator[str]:
+    """Where sources are: beside the lake, or in another PostgreSQL.
+
+    `HEADWATER_SOURCE_POSTGRES` may name the folder of the programs of another version.
+    """
+    programs = os.environ.get("HEADWATER_SOURCE_POSTGRES")
+    if not programs:
+        yield pg_server.dsn
+        return
+    with other_postgres(Path(programs)) as dsn:
+        yield dsn
+
+
+@contextmanager
+def other_postgres(programs: Path) -> Iterator[str]:
+    """The address of a PostgreSQL that these programs make."""
+    server = OtherPostgres(programs)
+    server.start()
+    try:
+        yield server.dsn
+    finally:
+        server.stop()
+
+
 @pytest.fixture
-def source_dsn(pg_server: EmbeddedServer) -> str:
-    return create_database(pg_server.dsn)
+def source_dsn(source_server: str) -> str:
+    return create_database(source_server)
+
+
+@contextmanager
+def world_of(lake: Lake, source_dsn: str) -> Iterator[World]:
+    """A lake and a source, as long as they are needed."""
+    con = duck(lake.dsn)
+    world = World(lake, source_dsn, con)
+    try:
+        yield world
+    finally:
+        world.sources.close()
+        world.pg.close()
+        con.close()
 
 
 @pytest.fixture
 def world(lake: Lake, source_dsn: str) -> Iterator[World]:
-    con = duck(lake.dsn)
-    world = World(lake, source_dsn, con)
-    yield world
-    world.sources.close()
-    world.pg.close()
-    con.close()
+    with world_of(lake, source_dsn) as world:
+        yield world
 
 
 __all__ = ("World", "spark")

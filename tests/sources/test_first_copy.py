@@ -161,7 +161,7 @@ def test_a_source_whose_database_is_gone_can_be_forgotten(
     world.pg.close()
     world.sources.close()
     name = psycopg.conninfo.conninfo_to_dict(world.dsn)["dbname"]
-    with psycopg.connect(world.lake.dsn, autocommit=True) as other:
+    with psycopg.connect(world.dsn, dbname="postgres", autocommit=True) as other:
         other.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
     with pytest.raises(HeadwaterError, match="does not exist"):
         world.sources.remove("shop")

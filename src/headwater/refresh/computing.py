@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
-from pyspark import StorageLevel
 from pyspark.sql import functions as F
 
 from headwater.algebra.changes import DOUBTFUL
@@ -84,7 +83,7 @@ class Computation:
             table = self.tables[stage.source]
             rows = bound(self.wave.session, stage.relation, self.inputs.frame, moments=self._moments)
             rows = rows.select(*(F.col(name_sql(inner)).alias(name) for name, inner in stage.fields))
-            rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
+            rows = self.wave.keep(rows)
             inserted = self.wave.session.writer.write(self.wave.tx, table, rows)
             self.wave.made[table.id] = rows
             reports.append(StageReport(stage.source, "anew", time.monotonic() - began, inserted))

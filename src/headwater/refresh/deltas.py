@@ -12,19 +12,16 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql import types as st
 
 from headwater.algebra.relations import ROW_ID, WEIGHT
-from headwater.lake.model import Column, Table
+from headwater.lake.model import Column
 from headwater.lake.reading.change_plan import ChangePlan
 from headwater.lake.reading.change_reader import read_changes
 from headwater.refresh.local_rows import Found
-from headwater.spark.changes import changes
+from headwater.spark.changes import came_and_went
 from headwater.spark.connector import LakeSpark
-from headwater.spark.literals import name_sql
 from headwater.spark.types import spark_schema, to_spark
 
 _CAME = ("insert", "update_postimage")
@@ -87,12 +84,10 @@ class ChangedRows:
         return frozenset(self.rows.schema.names)
 
 
-def delta_by_spark(
-    session: LakeSpark, plan: ChangePlan, since: int, until: int, used: Collection[str]
-) -> Delta:
+def delta_by_spark(session: LakeSpark, plan: ChangePlan, used: Collection[str]) -> Delta:
     """Changes that are too many for this process."""
     columns = [column for column in plan.table.columns if column.name in used]
-    frame = _by_spark(session, plan.table, columns, since, until)
+    frame = came_and_went(session, plan, columns).toDF(*(column.name for column in columns), ROW_ID, WEIGHT)
     return Delta(_schema(columns), frame=frame, at_most=plan.rows_at_most)
 
 
@@ -123,19 +118,6 @@ def delta_of(changes: ChangedRows, plan: ChangePlan, used: Collection[str]) -> D
 
 def _schema(columns: Sequence[Column]) -> st.StructType:
     return spark_schema(columns).add(ROW_ID, st.LongType()).add(WEIGHT, st.IntegerType())
-
-
-def _by_spark(
-    session: LakeSpark, table: Table, columns: Sequence[Column], since: int, until: int
-) -> DataFrame:
-    feed = changes(session, table.name, since + 1, until, net=True, large=True)
-    weight = F.when(F.col("_change_type").isin(*_CAME), F.lit(1)).otherwise(F.lit(-1))
-    chosen = feed.select(
-        *(F.col(name_sql(column.name)) for column in columns),
-        F.col("_rowid").alias(ROW_ID),
-        weight.cast("int").alias(WEIGHT),
-    )
-    return chosen.persist(StorageLevel.MEMORY_AND_DISK)
 
 
 def _without_equal_images(rows: pa.Table, kinds: pa.ChunkedArray[Any]) -> pa.Table:

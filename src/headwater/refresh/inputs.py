@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -13,6 +14,7 @@ from headwater.algebra.changes import PLACE
 from headwater.algebra.relations import ROW_ID, WEIGHT, Scan
 from headwater.algebra.stages import SHOWN
 from headwater.lake.model import Table
+from headwater.lake.reading.change_plan import ChangePlan
 from headwater.lake.reading.scan import ScanPlan
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.compiling import FUNCTION, Compiled
@@ -51,8 +53,12 @@ class WaveState:
     _frames: dict[tuple[int, SnapshotId, frozenset[str]], tuple[DataFrame, int, int]] = field(
         default_factory=dict
     )
+    _changes: dict[tuple[int, SnapshotId, frozenset[str]], tuple[Delta, ChangePlan]] = field(
+        default_factory=dict
+    )
     _plans: dict[int, ScanPlan] = field(default_factory=dict)
     _stored: dict[int, DataFrame] = field(default_factory=dict)
+    _kept: list[DataFrame] = field(default_factory=list)
 
     @property
     def snapshot_id(self) -> SnapshotId:
@@ -93,11 +99,27 @@ class WaveState:
         reading.bytes += sum(scan.file.file_size_bytes for scan in plan.files)
         return self._stored[table.id]
 
+    def delta(self, table: Table, since: SnapshotId, used: frozenset[str], reading: Reading) -> Delta:
+        """What became of a committed table's rows; changes that only Spark can hold are read once a wave."""
+        place = (table.id, since, used)
+        if place not in self._changes:
+            self._changes[place] = self.shared.delta(self.session, table, since, self.snapshot_id, used)
+            if (frame := self._changes[place][0].frame) is not None:
+                self.keep(frame)
+        delta, plan = self._changes[place]
+        reading.files += len(plan.files)
+        reading.bytes += sum(change.file.file_size_bytes for change in plan.files)
+        return delta
+
+    def keep(self, frame: DataFrame) -> DataFrame:
+        """Let Spark hold what it computes of this, as long as the wave lasts."""
+        self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
+        return frame
+
     def release(self) -> None:
-        """Give back what Spark keeps for this wave."""
-        for frame in (*self.made.values(), *(delta.frame for delta in self.moved.values())):
-            if frame is not None:
-                frame.unpersist()
+        """Give back what Spark holds for this wave."""
+        for frame in self._kept:
+            frame.unpersist()
 
     def after(self, table: Table, before: DataFrame) -> DataFrame:
         """A result's rows with this wave's changes."""
@@ -159,9 +181,7 @@ class Inputs:
         since, until = self._since[name], self.wave.snapshot_id
         committed = None
         if since < until:
-            committed, plan = self.wave.shared.delta(self.wave.session, source.table, since, until, used)
-            self.reading.files += len(plan.files)
-            self.reading.bytes += sum(change.file.file_size_bytes for change in plan.files)
+            committed = self.wave.delta(source.table, since, used, self.reading)
         moved = self.wave.moved.get(source.table.id)
         if moved is None or moved.empty:
             return committed

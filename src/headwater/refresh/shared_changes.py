@@ -15,12 +15,14 @@ from headwater.lake.model import Table
 from headwater.lake.reading.change_plan import ChangePlan
 from headwater.refresh.compiling import Compiled
 from headwater.refresh.deltas import ChangedRows, Delta, delta_by_spark, delta_of, read_changed_rows
-from headwater.spark.changes import FOR_THE_DRIVER
 from headwater.spark.connector import LakeSpark
 from headwater.typedefs import SnapshotId
 
-#: How many ranges of snapshots are kept; each is at most what this process takes of changes.
-_KEPT = 16
+#: Up to so many changes, which take so many bytes in files, are read by this process.
+MOST_ROWS = 500_000
+_MOST_BYTES = 64 << 20
+#: So many bytes of them are kept.
+_KEPT = 512 << 20
 
 #: A table by its id, and the snapshots that changed it.
 _Place = tuple[int, frozenset[SnapshotId]]
@@ -49,8 +51,8 @@ class SharedChanges:
         """
         # Planned each time: snapshots that have expired meanwhile are to be noticed.
         plan = session.lake.plan_changes(table.name, since + 1, until)
-        if plan.rows_at_most > FOR_THE_DRIVER:
-            return delta_by_spark(session, plan, since, until, used), plan
+        if plan.rows_at_most > MOST_ROWS or _bytes(plan) > _MOST_BYTES:
+            return delta_by_spark(session, plan, used), plan
         # Ranges with the same snapshots that did anything to the table have the same changes.
         place = (table.id, plan.touched)
         with self._lock:
@@ -61,6 +63,13 @@ class SharedChanges:
             with self._lock:
                 self._kept[place] = found
                 self._kept.move_to_end(place)
-                while len(self._kept) > _KEPT:
+                while len(self._kept) > 1 and sum(each.rows.nbytes for each in self._kept.values()) > _KEPT:
                     self._kept.popitem(last=False)
         return delta_of(found, plan, used), plan
+
+
+def _bytes(plan: ChangePlan) -> float:
+    """What changed rows take in their files, if rows are all alike."""
+    files = [change.file for change in plan.files]
+    rows = sum(file.record_count for file in files)
+    return sum(file.file_size_bytes for file in files) * min(1.0, plan.rows_at_most / max(1, rows))

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -43,6 +42,10 @@ class Stored:
     deleted: int
 
 
+#: How many times as many changes as there are rows are expected at most.
+_AS_BEFORE = 4
+
+
 class Unfit(Enum):
     """Why changes were not applied: they have to be computed otherwise."""
 
@@ -67,13 +70,16 @@ class Storing:
 
     def store(self, shape: str, frame: DataFrame, *, full: bool = False) -> Stored | Unfit:
         """Apply changes of a shape, through this process if they are few."""
-        kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        if kept.count() > most_rows(frame):
+        most = most_rows(frame)
+        if self.wave.session.live_rows(self.wave.tx, self.table.name) * _AS_BEFORE <= most:
+            # A small result is hardly a large one now: nothing need be held for a second look.
+            rows = frame.limit(most + 1).toArrow()
+            if rows.num_rows <= most:
+                return self._few(shape, rows, full)
+        kept = self.wave.keep(frame)
+        if kept.count() > most:
             return self._many(shape, kept, full)
-        try:
-            return self._few(shape, kept.toArrow(), full)
-        finally:
-            kept.unpersist()
+        return self._few(shape, kept.toArrow(), full)
 
     def few(self, shape: str, rows: pa.Table, settle: Settle) -> Stored | Unfit:
         """Apply changes that are in this process."""
@@ -203,7 +209,6 @@ class Storing:
         if self.stage.first is not None and self._runs_short(
             kept.where(now).count(), kept.where(before).count(), full
         ):
-            kept.unpersist()
             return Unfit.SHORT
         own = [F.col(name_sql(name)) for name in self._names]
         self._check_many(shape, kept, now, before)

@@ -53,6 +53,12 @@ class Replication:
             problem = cannot_replicate(by_number[number], described)
             if problem is not None:
                 raise SourceError(problem, hint="Use capture='triggers'.")
+        # What a slot kept while there was no publication cannot be read: before version 18 that is an error.
+        db.ask(
+            lambda connection: connection.execute(
+                _DROP_SLOT + " AND NOT EXISTS (SELECT FROM pg_publication WHERE pubname = slot_name)", (name,)
+            )
+        )
         db.change(lambda connection: _publish(connection, name, [by_number[number] for number in tables]))
         db.ask(lambda connection: _create_slot(connection, name))
 
@@ -155,12 +161,7 @@ class Replication:
     def remove(self, db: SourceDatabase, source: Source) -> None:
         """Drop slot and publication."""
         name = slot_name(source)
-        db.ask(
-            lambda connection: connection.execute(
-                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s",
-                (name,),
-            )
-        )
+        db.ask(lambda connection: connection.execute(_DROP_SLOT, (name,)))
         db.change(
             lambda connection: connection.execute(
                 sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
@@ -244,6 +245,7 @@ def _with_parts(
 
 
 _GOOD_SLOT = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s AND wal_status <> 'lost'"
+_DROP_SLOT = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
 _PUBLISHED = "SELECT schemaname::text, tablename::text FROM pg_publication_tables WHERE pubname = %s"
 
 

@@ -56,22 +56,37 @@ def changes(
         found = read_changes(plan, lake.store, lake.db, net=net, replan=True)
         columns = (*plan.table.columns, *CHANGE_COLUMNS)
         return session.spark.createDataFrame(in_pieces(to_spark(found, columns)), spark_schema(columns))
-    return _Feed(session, plan).read(net)
+    return _Feed(session, plan, plan.table.columns).read(net)
+
+
+def came_and_went(session: LakeSpark, plan: ChangePlan, columns: Sequence[Column]) -> DataFrame:
+    """What differs in some columns between the two ends of a plan, read by Spark.
+
+    After the columns come the row id, and 1 for a row that came or -1 for one that went.
+    """
+    feed = _Feed(session, plan, columns)
+    sign = F.when(F.col(_BEGINS) == 1, 1).otherwise(-1)
+    own = [F.col(name_sql(column.name)) for column in columns]
+    return feed.net().select(*own, F.col(_ROW_ID), sign)
 
 
 class _Feed:
     """The changes of one plan, read by Spark."""
 
-    def __init__(self, session: LakeSpark, plan: ChangePlan):
+    def __init__(self, session: LakeSpark, plan: ChangePlan, columns: Sequence[Column]):
         self.session = session
         self.plan = plan
-        self.columns = plan.table.columns
+        self.columns = columns
 
     def read(self, net: bool) -> DataFrame:
+        return self._labelled(self.net() if net else self._all())
+
+    def net(self) -> DataFrame:
+        return self._net(self._all())
+
+    def _all(self) -> DataFrame:
         events = self._events()
-        if self.plan.mixed:
-            events = self._without_moved(events)
-        return self._labelled(self._net(events) if net else events)
+        return self._without_moved(events) if self.plan.mixed else events
 
     # -- beginnings and ends of rows ----------------------------------------------------------------
 
@@ -90,10 +105,14 @@ class _Feed:
         lake = self.session.lake
         for _ in range(_REPLANS):
             try:
-                return event_rows(replace(self.plan, files=()), lake.store, lake.db)
+                return event_rows(replace(self.plan, files=()), lake.store, lake.db, self._names)
             except ConflictError:
                 self.plan = replan_changes(lake.db, self.plan)
-        return event_rows(replace(self.plan, files=()), lake.store, lake.db)
+        return event_rows(replace(self.plan, files=()), lake.store, lake.db, self._names)
+
+    @property
+    def _names(self) -> list[str]:
+        return [column.name for column in self.columns]
 
     def _local(self, rows: pa.Table) -> DataFrame:
         schema = _event_schema(self.columns)
@@ -105,7 +124,7 @@ class _Feed:
         """Rows of files from which nothing was deleted until the end of the range."""
         files = [FileScan(change.file) for change in arrivals]
         scan = ScanPlan(self.plan.table, self.plan.end, files, mappings=self.plan.mappings)
-        rows = self.session.reader.read(scan, wanted=("rowid", "snapshot_id")).frame
+        rows = self.session.reader.read(scan, columns=self.columns, wanted=("rowid", "snapshot_id")).frame
         begun = F.col("snapshot_id")
         rows = rows.where(begun.between(self.plan.start.id, self.plan.end.id))
         if self.plan.moves:
@@ -117,6 +136,7 @@ class _Feed:
 
     def _in_workers(self, others: Sequence[FileChanges]) -> DataFrame:
         lake = self.session.lake
+        columns, names = self.columns, self._names
         context = pickle.dumps((replace(self.plan, files=(), inlined=()), lake.store, lake.db))
         tasks = [
             pickle.dumps(others[first : first + _FILES_PER_TASK])
@@ -128,10 +148,10 @@ class _Feed:
             for batch in batches:
                 for task in batch.column(0).to_numpy():
                     files = pickle.loads(tasks[task])  # noqa: S301 - our own
-                    rows = event_rows(replace(plan, files=files), store, db)
-                    yield from to_spark(rows, plan.table.columns).to_batches(max_chunksize=65_536)
+                    rows = event_rows(replace(plan, files=files), store, db, names)
+                    yield from to_spark(rows, columns).to_batches(max_chunksize=65_536)
 
-        schema = _event_schema(self.columns)
+        schema = _event_schema(columns)
         return self.session.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, schema)
 
     # -- changes ------------------------------------------------------------------------------------
@@ -172,6 +192,8 @@ class _Feed:
 
     def _content(self) -> SparkColumn:
         """All columns of a row as one value that can be compared."""
+        if not self.columns:
+            return F.lit(0)
         return F.struct(*(_comparable(F.col(name_sql(c.name)), c) for c in self.columns))
 
     def _labelled(self, events: DataFrame) -> DataFrame:
