@@ -16,6 +16,7 @@ from headwater.algebra.stages import Stage
 from headwater.lake.model import Table
 from headwater.refresh.binding import Statement, bound, moment_text
 from headwater.refresh.compiling import Compiled, Situation
+from headwater.refresh.deciding import Extent
 from headwater.refresh.inputs import Inputs, WaveState
 from headwater.refresh.local_rows import Found
 from headwater.refresh.model import Frontier, StageReport
@@ -89,9 +90,9 @@ class Computation:
             reports.append(StageReport(stage.source, "anew", time.monotonic() - began, inserted))
         return self._outcome(reports, "anew", 0)
 
-    def follow(self, *, full: bool) -> Outcome | None:
-        """Follow the changes of the inputs, or with `full` compare everything; None if nothing changed."""
-        if not full:
+    def follow(self, anew: Extent) -> Outcome | None:
+        """Follow the changes of the inputs, but for what is computed anew; None if nothing changed."""
+        if anew is not Extent.EVERYTHING:
             self.inputs.find_changes()
             if not self.inputs.deltas and not self.time_moved:
                 return None
@@ -99,10 +100,20 @@ class Computation:
         reports = [
             report
             for stage in self.compiled.program.stages
-            if (report := self._stage(stage, full=full)) is not None
+            if (report := self._stage(stage, full=self._is_anew(stage, anew))) is not None
         ]
         strategy = ", ".join(dict.fromkeys(report.strategy for report in reports)) or "nothing"
         return self._outcome(reports, strategy, rows_in)
+
+    def _is_anew(self, stage: Stage, anew: Extent) -> bool:
+        """Whether a stage is computed from all that it reads."""
+        if anew is Extent.EVERYTHING or self.compiled.function is not None:
+            return True
+        changed = [name for name in stage.inputs if name in self.inputs.deltas]
+        if not changed and not (self.time_moved and stage.depends_on_time):
+            return False
+        sources = any(name in self.compiled.sources for name in changed)
+        return bool(stage.reasons) or (anew is Extent.OVER_SOURCES and sources)
 
     def _stage(self, stage: Stage, *, full: bool, few: bool = True) -> StageReport | None:
         began = time.monotonic()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from headwater.errors import SnapshotError
@@ -22,6 +23,25 @@ GAIN = 1.2
 MOST, MANY = 0.5, 10_000
 
 
+class Extent(Enum):
+    """Which stages of a stream table are computed anew, rather than follow changes."""
+
+    NOTHING = auto()
+    #: Those that cannot follow changes.
+    AS_NEEDED = auto()
+    #: Those that read what changed in the sources: stages above follow the stages below.
+    OVER_SOURCES = auto()
+    EVERYTHING = auto()
+
+
+#: By the reason for a refresh in full; for all others nothing that is stored is relied on.
+_EXTENTS = {
+    "not_incremental": Extent.AS_NEEDED,
+    "cheaper": Extent.OVER_SOURCES,
+    "mostly_changed": Extent.OVER_SOURCES,
+}
+
+
 @dataclass(frozen=True)
 class Decision:
     """What to do and why."""
@@ -32,9 +52,11 @@ class Decision:
     prediction: Prediction = field(default_factory=Prediction)
 
     @property
-    def full(self) -> bool:
-        """Whether everything is computed anew and compared."""
-        return self.action is not Action.INCREMENTAL
+    def extent(self) -> Extent:
+        """What is computed anew and compared with what is stored."""
+        if self.action is Action.INCREMENTAL:
+            return Extent.NOTHING
+        return _EXTENTS.get(self.code, Extent.EVERYTHING)
 
 
 def decide(

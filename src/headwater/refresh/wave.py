@@ -227,7 +227,7 @@ class Wave:
         check_fit(stream, compiled, tables)
         computation = Computation(state, str(stream.name), compiled, tables, stream.frontier, moment)
         decision = decide(stream, compiled, computation, catalog, self.store, full=full)
-        outcome = computation.follow(full=decision.full)
+        outcome = computation.follow(decision.extent)
         frontier = frontier_of(state, stream, compiled, moment)
         return (result if outcome is None else _filled(result, decision, outcome)), frontier
 

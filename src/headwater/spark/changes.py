@@ -82,7 +82,7 @@ class _Feed:
         return self._labelled(self.net() if net else self._all())
 
     def net(self) -> DataFrame:
-        return self._net(self._all())
+        return self._events() if self.plan.no_row_twice else self._net(self._all())
 
     def _all(self) -> DataFrame:
         events = self._events()

@@ -41,7 +41,9 @@ _ATTEMPTS = 5
 #: Entries of `changes_made` about rows that only moved. (The last is an older name of the other two.)
 _REWRITES = frozenset({"merge_adjacent", "rewrite_delete", "compacted_table"})
 #: A flush is none of them: the rows that it moves have their snapshots inside.
-_ROW_CHANGES = frozenset({"inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete"})
+_ARRIVALS = frozenset({"inserted_into_table", "inlined_insert"})
+_DEPARTURES = frozenset({"deleted_from_table", "inlined_delete"})
+_ROW_CHANGES = _ARRIVALS | _DEPARTURES
 
 
 class FileChanges(NamedTuple):
@@ -105,6 +107,8 @@ class ChangePlan:
     """Snapshots that only moved rows: what begins or ends at one of them is no change."""
     mixed: frozenset[SnapshotId] = frozenset()
     """Snapshots that moved rows and changed others: what ends and begins there the same is no change."""
+    both: frozenset[SnapshotId] = frozenset()
+    """Snapshots in which rows begin and rows end, which may be the same: updates."""
     touched: frozenset[SnapshotId] = frozenset()
     """Snapshots of the range that did anything to the table; the others are about other tables."""
 
@@ -117,6 +121,16 @@ class ChangePlan:
     def deletions(self) -> list[FileChanges]:
         """The files that have deletions."""
         return [change for change in self.files if change.has_deletions]
+
+    @property
+    def no_row_twice(self) -> bool:
+        """Whether it is sure that no row both begins and ends in the range.
+
+        A row that is updated or moved does so in one snapshot.
+        """
+        if self.inlined or self.mixed or self.moves or self.both:
+            return False
+        return not any(change.has_deletions for change in self.insertions)
 
     @property
     def rows_at_most(self) -> int:
@@ -211,7 +225,7 @@ class _Planner:
         self.range = find_range(db, connection, table, start, end)
         self.low, self.high = self.range.first, end.id
         self.end = end
-        self.moves, self.mixed, self.touched = _told(self.range.snapshots, table.id)
+        self.told = _told(self.range.snapshots, table.id)
 
     def plan(self) -> ChangePlan:
         deletes_table = self.db.name(f"ducklake_inlined_delete_{self.table.id}")
@@ -229,9 +243,10 @@ class _Planner:
             files=changes,
             inlined=self._inlined(),
             mappings=name_mappings(mappings),
-            moves=self.moves,
-            mixed=self.mixed,
-            touched=self.touched,
+            moves=self.told.moves,
+            mixed=self.told.mixed,
+            both=self.told.both,
+            touched=self.told.touched,
         )
 
     def _ask(self, query: bytes | sql.Composed, **more: Any) -> list[tuple[Any, ...]]:
@@ -271,7 +286,7 @@ class _Planner:
         changes = []
         for file in files:
             ended = file.end_snapshot
-            if ended is not None and (not self.low <= ended <= self.high or ended in self.moves):
+            if ended is not None and (not self.low <= ended <= self.high or ended in self.told.moves):
                 ended = None
             known = ended is not None or file.id in deleted
             change = FileChanges(
@@ -287,7 +302,7 @@ class _Planner:
 
     def _inserted(self, file: DataFile) -> tuple[SnapshotId, SnapshotId] | None:
         if file.partial_max is None:
-            begins = self.low <= file.begin_snapshot and file.begin_snapshot not in self.moves
+            begins = self.low <= file.begin_snapshot and file.begin_snapshot not in self.told.moves
         else:
             begins = self.low <= file.partial_max
         return (self.low, self.high) if begins else None
@@ -301,17 +316,26 @@ class _Planner:
         return tuple(changes)
 
 
-def _told(
-    snapshots: Sequence[Snapshot], table_id: int
-) -> tuple[frozenset[SnapshotId], frozenset[SnapshotId], frozenset[SnapshotId]]:
-    """The snapshots that only moved rows of the table; that changed others too; that did anything to it."""
-    moves: set[SnapshotId] = set()
-    mixed: set[SnapshotId] = set()
-    touched: set[SnapshotId] = set()
-    for snapshot in snapshots:
-        tokens = {change.token for change in read_changes(snapshot.changes) if change.is_about(table_id)}
-        if tokens:
-            touched.add(snapshot.id)
-        if tokens & _REWRITES:
-            (mixed if tokens & _ROW_CHANGES else moves).add(snapshot.id)
-    return frozenset(moves), frozenset(mixed), frozenset(touched)
+@dataclass(frozen=True)
+class _Told:
+    """What the snapshots of a range say that they did to a table; see `ChangePlan`."""
+
+    moves: frozenset[SnapshotId]
+    mixed: frozenset[SnapshotId]
+    both: frozenset[SnapshotId]
+    touched: frozenset[SnapshotId]
+
+
+def _told(snapshots: Sequence[Snapshot], table_id: int) -> _Told:
+    done = {
+        snapshot.id: {change.token for change in read_changes(snapshot.changes) if change.is_about(table_id)}
+        for snapshot in snapshots
+    }
+    moved = {number for number, tokens in done.items() if tokens & _REWRITES}
+    changed = {number for number, tokens in done.items() if tokens & _ROW_CHANGES}
+    return _Told(
+        moves=frozenset(moved - changed),
+        mixed=frozenset(moved & changed),
+        both=frozenset(n for n, tokens in done.items() if tokens & _ARRIVALS and tokens & _DEPARTURES),
+        touched=frozenset(number for number, tokens in done.items() if tokens),
+    )
