@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame
 
 from headwater.errors import SnapshotError
-from headwater.spark.changes import changes
+from headwater.lake.reading.change_reader import read_changes
+from headwater.spark.changes import came_and_went, changes
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import to_spark
 from tests.spark.judging import rows, spark_rows
@@ -43,6 +46,26 @@ def test_the_feed_is_that_of_the_lake(session: LakeSpark, con: Any, large: bool,
         found = changes(session, "t", start, end, net=net, large=large)
         assert found.columns == expected.schema.names
         assert spark_rows(found) == rows(expected)
+
+
+def test_what_came_and_went_is_the_difference_in_some_columns(session: LakeSpark, con: Any) -> None:
+    """Over ranges in which no row can begin and end, and over others."""
+    for statement in STORY.split(";"):
+        con.execute(statement)
+    lake, newest = session.lake, session.lake.snapshot().id
+    ranges = [(start, end) for start in range(1, newest + 1) for end in range(start, newest + 1)]
+    plans = [lake.plan_changes("t", *each) for each in ranges]
+    once = [plan for plan in plans if plan.no_row_twice and len(plan.times) > 1 and plan.rows_at_most]
+    assert len(once) >= 3
+    for plan in (*once, *plans[::11]):
+        columns = [column for column in plan.table.columns if column.name in ("v", "w", "m")]
+        names = [column.name for column in columns]
+        expected = read_changes(plan, lake.store, lake.db, columns=names, net=True, whole_rows=False)
+        came = pc.is_in(expected.column("_change_type"), pa.array(["insert", "update_postimage"]))
+        signs = pc.if_else(came, pa.scalar(1, pa.int32()), pa.scalar(-1, pa.int32()))
+        wanted = to_spark(expected.select(names), columns)
+        wanted = wanted.append_column("row", expected.column("_rowid")).append_column("sign", signs)
+        assert spark_rows(came_and_went(session, plan, columns)) == rows(wanted)
 
 
 def test_what_an_update_was_and_what_it_became(session: LakeSpark, con: Any) -> None:
