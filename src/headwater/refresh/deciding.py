@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 #: Everything is computed anew if following changes is expected to take so many times as long.
 GAIN = 1.2
-#: And, before anything is known, if more than this share of a source of some size changed.
-MOST, MANY = 0.5, 10_000
+#: And, before anything is known, if more than this share of a source of some size changed, and rows went:
+#: rows that only come mean little more than themselves.
+MUCH, MANY = 0.05, 200_000
 
 
 class Extent(Enum):
@@ -38,7 +39,7 @@ class Extent(Enum):
 _EXTENTS = {
     "not_incremental": Extent.AS_NEEDED,
     "cheaper": Extent.OVER_SOURCES,
-    "mostly_changed": Extent.OVER_SOURCES,
+    "much_changed": Extent.OVER_SOURCES,
 }
 
 
@@ -102,7 +103,7 @@ def decide(
     expected = expect(store, stream, rows)
     prediction = expected.prediction
     if mode is Mode.AUTO:
-        chosen = _cheaper(expected, rows) or _mostly_changed(prediction, computation)
+        chosen = _cheaper(expected, rows) or _much_changed(prediction, computation)
         if chosen is not None:
             return chosen
     return Decision(
@@ -123,16 +124,16 @@ def _cheaper(expected: Expected, rows: int) -> Decision | None:
     return Decision(Action.FULL, "cheaper", f"{words}.", prediction)
 
 
-def _mostly_changed(prediction: Prediction, computation: Computation) -> Decision | None:
-    """Everything anew, where most of an input changed and nothing like it was seen before."""
+def _much_changed(prediction: Prediction, computation: Computation) -> Decision | None:
+    """Everything anew, where much of an input changed and nothing like it was seen before."""
     if prediction.incremental is not None:
         return None
     for name, delta in computation.inputs.deltas.items():
         rows = computation.inputs.rows_of(name)
-        if delta.expected > MOST * max(rows, MANY):
+        if not delta.only_came and delta.expected > MUCH * max(rows, MANY):
             return Decision(
                 Action.FULL,
-                "mostly_changed",
+                "much_changed",
                 f"{delta.expected} of the {rows} rows of {name} changed.",
                 prediction,
             )
