@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import ConflictError, FileMissingError, InvalidInputError, NotFoundError, SnapshotError
-from headwater.lake.reading.change_reader import read_changes
+from headwater.lake.reading.change_reader import count_changes, read_changes
 from headwater.lake.reading.change_rows import BEGINS, CHANGE_TYPES, ENDS, Events, net_changes
 from tests.lake.feed_model import (
     CREATE,
@@ -322,3 +322,17 @@ def test_a_file_that_somebody_removed(make, tmp_path):
     with pytest.raises(FileMissingError, match=r"A file of main.t at snapshot 2 cannot be read") as missing:
         pair.lake.changes("t", 1)
     assert missing.value.table == "main.t"
+
+
+def test_rows_that_were_deleted_before_the_range_are_not_counted(make):
+    pair = make(
+        "CREATE TABLE t AS SELECT range AS id FROM range(1000)",
+        "DELETE FROM t WHERE id < 300",
+        "DELETE FROM t WHERE id BETWEEN 500 AND 519",
+        "INSERT INTO t SELECT range FROM range(2000, 2050)",
+    )
+    newest = pair.lake.snapshot().id
+    for first, changes in ((newest, 50), (newest - 1, 70), (newest - 2, 370)):
+        plan = pair.lake.plan_changes("t", first, newest)
+        assert count_changes(plan, pair.lake.store) == changes <= plan.rows_at_most
+        assert read_changes(plan, pair.lake.store, pair.lake.db).num_rows == changes

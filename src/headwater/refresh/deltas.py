@@ -84,12 +84,12 @@ class ChangedRows:
         return frozenset(self.rows.schema.names)
 
 
-def delta_by_spark(session: LakeSpark, plan: ChangePlan, used: Collection[str]) -> Delta:
+def delta_by_spark(session: LakeSpark, plan: ChangePlan, used: Collection[str], at_most: int) -> Delta:
     """Changes that are too many for this process."""
     columns = [column for column in plan.table.columns if column.name in used]
     frame = came_and_went(session, plan, columns).toDF(*(column.name for column in columns), ROW_ID, WEIGHT)
     only_came = not plan.deletions and not any(inlined.deleted for inlined in plan.inlined)
-    return Delta(_schema(columns), frame=frame, at_most=plan.rows_at_most, only_came=only_came)
+    return Delta(_schema(columns), frame=frame, at_most=at_most, only_came=only_came)
 
 
 def read_changed_rows(session: LakeSpark, plan: ChangePlan, wanted: Collection[str]) -> ChangedRows:

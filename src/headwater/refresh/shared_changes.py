@@ -13,6 +13,7 @@ from threading import Lock
 
 from headwater.lake.model import Table
 from headwater.lake.reading.change_plan import ChangePlan
+from headwater.lake.reading.change_reader import count_changes
 from headwater.refresh.compiling import Compiled
 from headwater.refresh.deltas import ChangedRows, Delta, delta_by_spark, delta_of, read_changed_rows
 from headwater.spark.connector import LakeSpark
@@ -51,8 +52,11 @@ class SharedChanges:
         """
         # Planned each time: snapshots that have expired meanwhile are to be noticed.
         plan = session.lake.plan_changes(table.name, since + 1, until)
-        if plan.rows_at_most > MOST_ROWS or _bytes(plan) > _MOST_BYTES:
-            return delta_by_spark(session, plan, used), plan
+        rows = plan.rows_at_most
+        if _too_many(plan, rows):
+            rows = count_changes(plan, session.lake.store)
+            if _too_many(plan, rows):
+                return delta_by_spark(session, plan, used, rows), plan
         # Ranges with the same snapshots that did anything to the table have the same changes.
         place = (table.id, plan.touched)
         with self._lock:
@@ -68,8 +72,9 @@ class SharedChanges:
         return delta_of(found, plan, used), plan
 
 
-def _bytes(plan: ChangePlan) -> float:
-    """What changed rows take in their files, if rows are all alike."""
+def _too_many(plan: ChangePlan, changes: int) -> bool:
+    """Whether changes are too many for this process, or take too much if rows are all alike."""
     files = [change.file for change in plan.files]
     rows = sum(file.record_count for file in files)
-    return sum(file.file_size_bytes for file in files) * min(1.0, plan.rows_at_most / max(1, rows))
+    size = sum(file.file_size_bytes for file in files) * min(1.0, changes / max(1, rows))
+    return changes > MOST_ROWS or size > _MOST_BYTES

@@ -80,6 +80,27 @@ def read_changes(
     return result.select([*places, *range(len(needed), result.num_columns)])
 
 
+def count_changes(plan: ChangePlan, store: Store) -> int:
+    """How many changes there are at most, closer than the plan knows: delete files are looked into.
+
+    A delete file may name rows that were deleted long before the range, and the catalog has only their sum.
+    """
+    total = plan.rows_at_most
+    for change in plan.files:
+        if change.ended is not None or not change.deletes:
+            continue
+        told = sum(delete.delete_count for delete in change.deletes)
+        found = 0
+        for delete in change.deletes:
+            _, when = read_deletes(store, delete)
+            begun = delete.begin_snapshot >= plan.start.id
+            found += delete.delete_count * begun if when is None else int((when >= plan.start.id).sum())
+        extra = len(change.inlined_deletes)
+        rows = change.file.record_count
+        total -= min(rows, told + extra) - min(rows, found + extra)
+    return total
+
+
 def file_deaths(store: Store, plan: ChangePlan, change: FileChanges) -> tuple[Numbers, Numbers]:
     """The positions of a file that were deleted one by one until the end of the range, ascending, each once.
 
