@@ -46,6 +46,8 @@ class Latest:
 
     changes: int = 0
     truncated: bool = False
+    only_came: bool = False
+    """Whether all that was said is that rows came, whose keys were not there before."""
     rows: dict[tuple[str, ...], Row | None] = field(default_factory=dict)
     """None for keys that are gone."""
     bases: dict[tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)

@@ -45,6 +45,8 @@ class Followed:
         if copied:
             passed, snapshot = copied.split(" ")
             followed.passed, followed.snapshot = lsn_number(passed), LogSnapshot.of(snapshot)
+        elif isinstance(followed.changes, Latest):
+            followed.changes.only_came = True  # until something else is said
         return followed
 
     def has(self, xid: int, end: int) -> bool:
@@ -66,6 +68,7 @@ class Followed:
             self.changes.rows.append((old, -1))
         else:
             key = self._key(old)
+            self.changes.only_came = False
             self.changes.rows[key] = None
             self.changes.bases.pop(key, None)
 
@@ -77,6 +80,7 @@ class Followed:
         if isinstance(self.changes, NetRows):
             self.changes.rows += [(old or {}, -1), (new, 1)]
             return
+        self.changes.only_came = False
         key = self._key(new)
         before = key if old is None else self._key(old)
         self._put(key, new, before)

@@ -103,6 +103,8 @@ def _apply_latest(
         return tx.append(name, to_table(_filled(left, layout), layout.columns)), 0, before
     if not keys:
         return 0, 0, 0
+    if changes.only_came:
+        return tx.append(name, to_table(_filled(left, layout), layout.columns)), 0, 0
     key_columns = [column for name_ in layout.key if (column := layout.column(name_)) is not None]
     wanted = to_table([dict(zip(layout.key, key, strict=True)) for key in keys], key_columns)
     kept = sorted({name_ for row in left for name_, value in row.items() if value is UNCHANGED})
