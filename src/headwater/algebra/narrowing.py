@@ -49,6 +49,11 @@ class Link:
     #: Whether NULL is a value like any other: where it is not, rows without a value do not matter.
     nulls: bool
 
+    @property
+    def leaves(self) -> frozenset[str]:
+        """The scans that have to be known before."""
+        return frozenset(leaf for leaf, _ in self.places)
+
 
 @dataclass(frozen=True)
 class _Wish:

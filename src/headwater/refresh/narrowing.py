@@ -92,15 +92,18 @@ class Narrowing:
             }
             if not chosen:
                 break
+            ready = frozenset(known)
             for together in self._together(chosen):
                 choices = _common([chosen[leaf] for leaf in together])
                 found = self._look_up(leaves[together[0]], choices)
                 for leaf in together:
-                    del waiting[leaf]
+                    links = waiting.pop(leaf)
                     # What is too much for all of them may still not be for one.
                     own = found or (self._look_up(leaves[leaf], chosen[leaf]) if len(together) > 1 else None)
                     if own is not None:
                         known[leaf] = self._of_consequence(leaf, own)
+                    elif later := tuple(link for link in links if not ready >= link.leaves):
+                        waiting[leaf] = later  # other values may be fewer
         whole: dict[_Read, Found | None] = {}
         for leaf, scan in leaves.items():
             if leaf not in known:
@@ -140,7 +143,7 @@ class Narrowing:
         """What the links say whose values are known, those with the fewest values first."""
         found: dict[str, _Choice] = {}
         for link in links:
-            if not all(leaf in known for leaf, _ in link.places):
+            if not known.keys() >= link.leaves:
                 continue
             columns = [known[leaf].rows.column(name) for leaf, name in sorted(link.places)]
             if len({column.type for column in columns}) != 1:
