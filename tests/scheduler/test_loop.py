@@ -231,6 +231,33 @@ def test_late_runs_are_skipped(scene: Scene) -> None:
     assert not summary.abandoned
 
 
+def test_a_source_waits_for_a_refresh_but_not_for_long(scene: Scene) -> None:
+    begun: list[tuple[str, float]] = []
+    pending, refresh = scene.sources.pending, scene.streams.refresh
+
+    def asked(name: str) -> bool:
+        begun.append((name, time.monotonic()))
+        return pending(name)
+
+    def slow(names: Any) -> Any:
+        if names == ["main.b"]:
+            begun.append(("refresh", time.monotonic()))
+            time.sleep(1.6)
+            begun.append(("refreshed", time.monotonic()))
+        return refresh(names)
+
+    scene.sources.pending = asked  # type: ignore[method-assign]
+    scene.streams.refresh = slow  # type: ignore[method-assign]
+    thread = scene.start()
+    scene.until(lambda: [name for name, _ in begun].count("refreshed") >= 2)
+    scene.stop(thread)
+    names = [name for name, _ in begun]
+    first = names.index("refresh", names.index("refreshed"))  # the second, when all goes its usual way
+    during = begun[first + 1 : names.index("refreshed", first)]
+    for source in ("shop", "crm"):
+        assert 2 <= sum(name == source for name, _ in during) <= 4  # asked each 0.05 s otherwise
+
+
 def test_work_that_does_not_end_is_abandoned_in_bounded_time(scene: Scene) -> None:
     thread = scene.start(stop_seconds=0.5)
     scene.sources.hold.clear()

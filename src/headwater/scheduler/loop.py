@@ -29,6 +29,8 @@ log = logging.getLogger("headwater.service")
 _LIST_SECONDS = 1.0
 #: Being stopped is noticed within this time.
 _STOP_NOTICED_SECONDS = 0.2
+#: Within this time after it was asked, a source is not asked again while stream tables are refreshed.
+_TURN_SECONDS = 0.5
 #: How long work that was told to give up may still take.
 _GIVE_UP_SECONDS = 3.0
 
@@ -219,7 +221,8 @@ class Loop:
             busy = lease in self._running or self._of_kind(item.kind) >= self._options.at_once.get(
                 item.kind, 1
             )
-            if busy or not self._leases.holds(lease) or self._failures.waits(lease, now):
+            waits = self._failures.waits(lease, now) or self._has_time(item)
+            if busy or waits or not self._leases.holds(lease):
                 continue
             task = self._parts[item.kind].due(item, now)
             if task is None:
@@ -230,6 +233,15 @@ class Loop:
             future.add_done_callback(self._noticed)
             started += 1
         return started
+
+    def _has_time(self, item: Item) -> bool:
+        """Whether an item is better left until the refresh under way ends.
+
+        What a source has by now would wait for that too, and capturing it takes of what the refresh needs.
+        """
+        asked = self._last_start.get(item.lease, float("-inf"))
+        recently = time.monotonic() - asked < _TURN_SECONDS
+        return item.kind == "source" and recently and self._of_kind("streams") > 0
 
     def _noticed(self, future: Future[Sequence[Report]]) -> None:
         """Wake the loop for what did something; a source that had nothing is asked again at the next look."""
