@@ -36,6 +36,7 @@ def test_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     prints_what_it_says("README.md", tmp_path)
 
 
+@pytest.mark.slow
 def test_the_guide_to_spark_prints_what_it_says(tmp_path: Path) -> None:
     prints_what_it_says("docs/spark.md", tmp_path)
 
@@ -90,6 +91,7 @@ def test_the_guide_names_only_options_that_exist() -> None:
                 assert name in OPTIONS
 
 
+@pytest.mark.slow
 def test_the_guide_to_sinks_prints_what_it_says(tmp_path: Path) -> None:
     prints_what_it_says("docs/sinks.md", tmp_path)
 

@@ -63,6 +63,7 @@ def test_spark_and_duckdb_show_the_same_whoever_compacts(
     assert one.compact(engine="spark").outcome == "nothing"
 
 
+@pytest.mark.slow
 def test_both_engines_count_alike_on_keys_of_all_types(
     on_spark: Opened, session: LakeSpark, con: Any
 ) -> None:

@@ -120,6 +120,7 @@ def by_column(staged: StagedFile) -> dict[int, ColumnStats]:
     return {stats.column_id: stats for stats in staged.column_stats}
 
 
+@pytest.mark.slow
 def test_every_type_is_described_and_pruned_by(place: Place, files: Path, plain: Any) -> None:
     name = create(place, SCALARS, not_null=["id"])
     paths = found(files / "scalars")

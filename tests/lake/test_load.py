@@ -149,7 +149,7 @@ OURS = [*CHANGES, ("flush", ""), ("truncate", "")]
 @pytest.mark.parametrize(
     "before",
     [
-        "a delete file",
+        pytest.param("a delete file", marks=pytest.mark.slow),
         "both",
         pytest.param("nothing", marks=pytest.mark.slow),
         pytest.param("inlined deletes", marks=pytest.mark.slow),

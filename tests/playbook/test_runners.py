@@ -137,6 +137,7 @@ def test_a_killed_worker_is_noticed_replaced_and_its_task_applied_once(
         assert values(done(own.run([ducklake(new_database, tmp_path, "SELECT i FROM t")], 1))[0]) == [1]
 
 
+@pytest.mark.slow
 def test_a_worker_killed_at_any_moment_has_applied_its_task_once_after_another_attempt(
     new_database: str, tmp_path: Path
 ) -> None:

@@ -412,6 +412,7 @@ def test_from_table_to_table_file_by_file(spark: SparkSession, numbers: Lake, tm
     assert found == [(i, 2 * i) for i in expected]
 
 
+@pytest.mark.slow
 def test_a_batch_whose_checkpoint_was_lost_is_not_applied_again(
     spark: SparkSession, numbers: Lake, tmp_path: Path
 ) -> None:
@@ -442,6 +443,7 @@ def test_a_second_query_with_a_checkpoint_of_its_own_is_another_one(
     assert numbers.read("copy").num_rows == 2 * 61
 
 
+@pytest.mark.slow
 def test_complete_mode_replaces_the_result(spark: SparkSession, numbers: Lake, tmp_path: Path) -> None:
     def run() -> None:
         counts = source(spark, numbers).groupBy((F.col("id") % 3).alias("k")).count()
