@@ -81,9 +81,17 @@ def generated(place: Place, scale: float) -> duckdb.DuckDBPyConnection:
     session.execute(f"LOAD {literal(str(extension_file('tpch')))}")
     session.execute("CALL lake.set_option('data_inlining_row_limit', 0)")  # no file has rows that are inlined
     session.execute("USE memory")
-    session.execute(f"CALL dbgen(sf = {scale})")
-    for name in TABLES:
-        session.execute(f"CREATE TABLE lake.{name} AS FROM memory.{name}")
+    parts = max(1, round(scale))  # what does not fit into memory at once is made piece by piece
+    for part in range(parts):
+        session.execute(
+            f"CALL dbgen(sf = {scale}" + (f", children = {parts}, step = {part})" if parts > 1 else ")")
+        )
+        for name in TABLES:
+            if part == 0:
+                session.execute(f"CREATE TABLE lake.{name} AS FROM memory.{name}")
+            else:
+                session.execute(f"INSERT INTO lake.{name} FROM memory.{name}")
+            session.execute(f"DROP TABLE memory.{name}")
     return session
 
 

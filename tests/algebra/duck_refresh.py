@@ -8,6 +8,7 @@ from typing import Any
 
 import duckdb
 
+from headwater.algebra.alone import alone, without_idle_keys
 from headwater.algebra.building import Catalog, build_query
 from headwater.algebra.changes import DOUBTFUL, IN_DOUBT, IS, OLD, PLACE, WAS, changes, regrouped
 from headwater.algebra.conditions import conditions
@@ -100,14 +101,19 @@ class DuckStream:
             f"CREATE OR REPLACE TABLE {quoted(f'{stage.source}@{version}')} AS FROM {quoted(stage.source)}"
         )
 
-    def refresh(self, *, full: bool = False, now: str | None = None) -> dict[str, int]:
-        """Bring everything up to date with the tables as they are; returns the changed rows by stage."""
+    def refresh(
+        self, *, full: bool = False, result_alone: bool = False, now: str | None = None
+    ) -> dict[str, int]:
+        """Bring everything up to date with the tables as they are; returns the changed rows by stage.
+
+        With `result_alone` only the result is, from the tables, and what is stored in between stays as it is.
+        """
         self.before, self.now = self.now, now or self.now
         changed = {name for name in self.tables if self._moved(name)}
         report = {}
-        for stage in self.program.stages:
+        for stage in [alone(self.program)] if result_alone else self.program.stages:
             self._snapshot(stage, "old")
-            found = self._changes(stage, changed, full=full)
+            found = self._changes(stage, changed, full=full or result_alone)
             count = 0 if found is None else self._apply(stage, *found)
             self._snapshot(stage, "new")
             if count:
@@ -118,14 +124,20 @@ class DuckStream:
     def _changes(self, stage: Stage, changed: Iterable[str], *, full: bool) -> tuple[str, str] | None:
         """The shape and the text of a stage's changes."""
         moments = tuple(self.moments.items()) if stage.depends_on_time else ()
-        which = (stage.source, frozenset(changed) & frozenset(stage.inputs), moments, full)
+        which = (stage.source, stage.inputs, frozenset(changed) & frozenset(stage.inputs), moments, full)
         if which not in self._texts:
             found = changes(stage, changed, time_moved=self.before != self.now, full=full)
-            self._texts[which] = None if found is None else (found.shape, self._narrowed(found.relation))
+            text = self._whole if full else self._narrowed
+            self._texts[which] = None if found is None else (found.shape, text(found.relation))
         return self._texts[which]
 
     def _text(self, relation: Relation) -> str:
         return render(relation, dialect="duckdb", moments=self.moments)
+
+    def _whole(self, relation: Relation) -> str:
+        """The text of a relation that computes everything."""
+        plain = without_idle_keys(relation)
+        return render(plain, dialect="duckdb", moments=self.moments, subqueries=True)
 
     def _narrowed(self, relation: Relation) -> str:
         """The text of a relation whose scans are cut down by their links, from the deltas on."""

@@ -63,10 +63,12 @@ class Follower:
         """Let time pass, or go back."""
         self.day += timedelta(days=days)
 
-    def refresh(self, *, full: bool = False) -> int:
+    def refresh(self, *, full: bool = False, alone: bool = False) -> int:
         """How many rows changed in all stages but those whose spare rows depend on what happened."""
-        changed = self.stream.refresh(full=full, now=self.now)
-        return sum(changed[stage.source] for stage in self.stream.program.stages if stage.first is None)
+        changed = self.stream.refresh(full=full, result_alone=alone, now=self.now)
+        return sum(
+            changed.get(stage.source, 0) for stage in self.stream.program.stages if stage.first is None
+        )
 
     def expected(self) -> Counter[str]:
         """What DuckDB has to say to the query's text."""
@@ -91,22 +93,28 @@ class Follower:
         )
 
 
+#: How the steps of a stream table in `auto` mode may go: the result alone, all that was left behind, changes.
+_AUTO: tuple[dict[str, bool], ...] = ({"alone": True}, {"alone": True}, {"full": True}, {})
+
+
 def follow(sql: str, schema: Schema, choices: Choices, *, steps: int, exact: bool = True) -> int:
     """Change tables, refresh, compare; at the end: full is incremental, and once is as good as often."""
     held = contents(choices, schema)
     one = Follower(sql, held)
     late = Follower(sql, held, like=one)
+    auto = Follower(sql, held, like=one)
     one.check("at first")
     for step in range(steps):
         if choices.chance(8):
             _there_and_back(one, held, choices, step, exact)
         change(choices, held)
         days = choices.one((0, 0, 0, 1, 2, -1))
-        one.put(held)
-        one.move(days)
         late.move(days)
-        one.refresh()
-        one.check(f"after step {step}")
+        for each, how in ((one, {}), (auto, _AUTO[step % len(_AUTO)])):
+            each.put(held)
+            each.move(days)
+            each.refresh(**how)
+            each.check(f"after step {step}{''.join(f', {name}' for name in how)}")
     late.put(held)
     late.refresh()
     late.check("once for all steps")

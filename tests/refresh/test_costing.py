@@ -18,6 +18,7 @@ class Past:
     action: Action
     rows_in: int
     seconds: float
+    reason_code: str = ""
 
 
 class Store:
@@ -40,8 +41,8 @@ def followed(rows: int, seconds: float) -> Past:
     return Past(Action.INCREMENTAL, rows, seconds)
 
 
-def full(seconds: float) -> Past:
-    return Past(Action.FULL, 0, seconds)
+def full(seconds: float, code: str = "cheaper") -> Past:
+    return Past(Action.FULL, 0, seconds, code)
 
 
 def test_without_history_nothing_is_expected() -> None:
@@ -96,3 +97,9 @@ def test_what_was_given_up_is_tried_again_ever_more_rarely() -> None:
 def test_what_was_never_given_up_is_not_stale() -> None:
     assert not expected([followed(3, 0.4), full(1.0)], 3).stale
     assert not expected([full(1.0)], 3).stale
+
+
+def test_what_brought_everything_up_to_date_is_not_what_a_full_refresh_takes() -> None:
+    past = [full(9.0, "caught_up"), full(2.0), full(8.0, "requested"), full(7.0, "created")]
+    assert expected(past, 3).prediction.full == pytest.approx(2.0)
+    assert expected([full(9.0, "caught_up")], 3).prediction.full == pytest.approx(9.0)

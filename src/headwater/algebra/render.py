@@ -27,6 +27,8 @@ from headwater.algebra.relations import (
     Values,
     Window,
     column,
+    columns_of,
+    conjuncts,
 )
 
 #: Marks the moment of the refresh before, in conditions that speak of the current time.
@@ -45,13 +47,14 @@ def render(
     names: Callable[[Scan], str] = scan_name,
     moments: Mapping[str, str] | None = None,
     hints: bool = False,
+    subqueries: bool = False,
 ) -> str:
     """The SQL text of a relation: its columns, the rest of its key, its weight if it has one.
 
     `moments` are the texts of timestamps for `now` and `before`. With `hints` the small sides of joins are
-    broadcast by Spark.
+    broadcast by Spark. With `subqueries` EXISTS of equal values is an IN.
     """
-    select = Renderer(dialect, names, hints).select(relation)
+    select = Renderer(dialect, names, hints, subqueries).select(relation)
     return sql_text(select, dialect=dialect, moments=moments)
 
 
@@ -69,6 +72,9 @@ class Renderer:
     dialect: str = "spark"
     names: Callable[[Scan], str] = scan_name
     hints: bool = False
+    #: What is equal to a partner in an IN meets conditions that are known of the partner; Spark does not
+    #: conclude that from a join.
+    subqueries: bool = False
     _by_kind: Mapping[type[Relation], str] = field(
         default_factory=lambda: {
             Scan: "_scan",
@@ -162,11 +168,20 @@ class Renderer:
         return self._over(relation, relation, aliased(exp.true(), mark)).subquery(alias, copy=False)
 
     def _semi(self, node: Semi) -> exp.Select:
+        if self.subqueries and not node.anti and (pairs := _equal_pairs(node)):
+            return self._in(node, pairs)
         select = exp.select(*plain(outgoing(node), "_l")).from_(self.from_(node.left, "_l"), copy=False)
         kind = "ANTI" if node.anti else "SEMI"
         right = self.from_(node.right, "_r")
         select.append("joins", exp.Join(this=right, on=node.condition.copy(), side="LEFT", kind=kind))
         return self._hinted(select, "_r" if node.small else None)
+
+    def _in(self, node: Semi, pairs: Sequence[tuple[exp.Expr, exp.Expr]]) -> exp.Select:
+        ours, theirs = ([side.copy() for side in sides] for sides in zip(*pairs, strict=True))
+        found = exp.select(*(aliased(value, f"_hw_{number}") for number, value in enumerate(theirs)))
+        within = found.from_(self.from_(node.right), copy=False)
+        given = ours[0] if len(ours) == 1 else exp.Tuple(expressions=ours)
+        return self._over(node, node.left).where(exp.In(this=given, query=within.subquery()), copy=False)
 
     def _hinted(self, select: exp.Select, alias: str | None) -> exp.Select:
         if alias is not None and self.hints and self.dialect == "spark":
@@ -281,6 +296,22 @@ class Renderer:
         select = exp.select(*plain(names), aliased(exp.cast(total, "int"), WEIGHT))
         select = select.from_(self.from_(node.child), copy=False).group_by(*plain(names), copy=False)
         return select.having(exp.NEQ(this=total.copy(), expression=exp.Literal.number(0)), copy=False)
+
+
+def _equal_pairs(node: Semi) -> list[tuple[exp.Expr, exp.Expr]] | None:
+    """What a condition says is equal, ours and theirs, if it says nothing else."""
+    ours, theirs = frozenset(node.left.all_columns), frozenset(node.right.all_columns)
+    found = []
+    for part in conjuncts(node.condition):
+        if not isinstance(part, exp.EQ):
+            return None
+        for left, right in ((part.left, part.right), (part.right, part.left)):
+            if columns_of(left) <= ours and columns_of(right) and columns_of(right) <= theirs:
+                found.append((left, right))
+                break
+        else:
+            return None
+    return found
 
 
 def outgoing(relation: Relation) -> tuple[str, ...]:

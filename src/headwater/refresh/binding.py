@@ -11,6 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
+from headwater.algebra.alone import without_idle_keys
 from headwater.algebra.conditions import conditions
 from headwater.algebra.narrowing import Link, links, numbered
 from headwater.algebra.predicates import Predicate
@@ -32,6 +33,8 @@ class Statement:
     moments: Mapping[str, str]
     #: Whether small sides of joins are to be sent to every worker.
     hints: bool = False
+    #: Whether it computes everything, so that Spark should see as much as it can of what is meant.
+    whole: bool = False
     #: The statement as Spark's parser reads it, with and without hints.
     _parsed: dict[bool, Any] = field(default_factory=dict, compare=False)
     #: What was kept of how Spark computes it; see `programs`.
@@ -49,7 +52,13 @@ class Statement:
 
     def text(self, *, hints: bool) -> str:
         """The SQL."""
-        return render(self.relation, names=lambda scan: scan.source, moments=self.moments, hints=hints)
+        return render(
+            self.relation,
+            names=lambda scan: scan.source,
+            moments=self.moments,
+            hints=hints,
+            subqueries=self.whole,
+        )
 
     def over(
         self,
@@ -70,10 +79,12 @@ class Statement:
         return catalyst.frame(session.jvm.over(self._parsed[hints], frames))
 
 
-def statement(relation: Relation, *, moments: Mapping[str, str], hints: bool = False) -> Statement:
+def statement(
+    relation: Relation, *, moments: Mapping[str, str], hints: bool = False, whole: bool = False
+) -> Statement:
     """A relation as a statement over names of its own."""
-    named, leaves = numbered(relation)
-    return Statement(named, leaves, dict(moments), hints)
+    named, leaves = numbered(without_idle_keys(relation) if whole else relation)
+    return Statement(named, leaves, dict(moments), hints, whole)
 
 
 def bound(
@@ -82,9 +93,10 @@ def bound(
     frame_of: Callable[[Scan], DataFrame],
     *,
     moments: Mapping[str, str],
+    whole: bool = False,
 ) -> DataFrame:
     """A relation as a DataFrame."""
-    return statement(relation, moments=moments).over(session, frame_of)
+    return statement(relation, moments=moments, whole=whole).over(session, frame_of)
 
 
 def moment_text(moment: datetime) -> str:

@@ -227,7 +227,7 @@ def stream_of(row: Sequence[Any]) -> StreamTable:
     )
     frontier = None
     if at[0] is not None:
-        frontier = Frontier(at[0], at[1], at[2], _positions(at[3]))
+        frontier = Frontier(at[0], at[1], at[2], _positions(at[3]), behind=at[4])
     return StreamTable(
         id=str(identity),
         definition=definition,
@@ -254,7 +254,7 @@ def stream_of(row: Sequence[Any]) -> StreamTable:
             )
             for one in traits.get("published", ())
         ),
-        sink_states=tuple(map(_sink_state, at[4] or ())),
+        sink_states=tuple(map(_sink_state, at[5] or ())),
     )
 
 

@@ -64,6 +64,7 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
             FOREIGN KEY (lake_id, stream_id) REFERENCES headwater.stream_table (lake_id, id)
                 ON DELETE CASCADE)""",
     ),
+    ("ALTER TABLE headwater.stream_frontier ADD COLUMN behind boolean NOT NULL DEFAULT false",),
 )
 
 _REFRESH = {
@@ -100,6 +101,7 @@ _TYPES = ", ".join(f"{name} {kind}" for name, kind in _REFRESH.items())
 STREAMS = """
     SELECT t.id, t.schema_name, t.name, t.definition, t.status, t.stages, t.columns, t.upstream, t.traits,
         t.failures, t.last_error, t.created_at, f.data_snapshot_id, f.snapshot_id, f.moment, f.sources,
+        f.behind,
         (SELECT jsonb_agg(to_jsonb(s) ORDER BY s.name) FROM headwater.sink s
             WHERE s.lake_id = t.lake_id AND s.stream_id = t.id)
     FROM headwater.stream_table t
@@ -143,11 +145,13 @@ REPLACE = """
 DELETE = "DELETE FROM headwater.stream_table WHERE lake_id = %(lake)s AND id = %(id)s"
 
 SET_FRONTIER = """
-    INSERT INTO headwater.stream_frontier (lake_id, stream_id, data_snapshot_id, snapshot_id, moment, sources)
-    VALUES (%(lake)s, %(id)s, %(data_snapshot_id)s, %(snapshot_id)s, %(moment)s, %(sources)s::jsonb)
+    INSERT INTO headwater.stream_frontier
+        (lake_id, stream_id, data_snapshot_id, snapshot_id, moment, sources, behind)
+    VALUES (%(lake)s, %(id)s, %(data_snapshot_id)s, %(snapshot_id)s, %(moment)s, %(sources)s::jsonb,
+        %(behind)s)
     ON CONFLICT (lake_id, stream_id) DO UPDATE
     SET data_snapshot_id = excluded.data_snapshot_id, snapshot_id = excluded.snapshot_id,
-        moment = excluded.moment, sources = excluded.sources"""
+        moment = excluded.moment, sources = excluded.sources, behind = excluded.behind"""
 
 DROP_FRONTIER = "DELETE FROM headwater.stream_frontier WHERE lake_id = %(lake)s AND stream_id = %(id)s"
 
@@ -219,7 +223,7 @@ COMMIT = f"""
     WITH given AS (
         SELECT * FROM jsonb_to_recordset(%(rows)s::jsonb) AS g ({_TYPES}, frontier_data bigint,
             frontier_snapshot bigint, moment timestamptz, sources jsonb, checked boolean, before bigint,
-            known jsonb)
+            known jsonb, behind boolean)
     ), met AS (
         SELECT g.* FROM given g
         JOIN headwater.stream_table t ON t.lake_id = %(lake)s AND t.id = g.stream_id
@@ -231,11 +235,11 @@ COMMIT = f"""
                 'published', coalesce(t.traits -> 'published', '[]')))
     ), moved AS (
         INSERT INTO headwater.stream_frontier
-            (lake_id, stream_id, data_snapshot_id, snapshot_id, moment, sources)
-        SELECT %(lake)s, stream_id, frontier_data, frontier_snapshot, moment, sources FROM met
+            (lake_id, stream_id, data_snapshot_id, snapshot_id, moment, sources, behind)
+        SELECT %(lake)s, stream_id, frontier_data, frontier_snapshot, moment, sources, behind FROM met
         ON CONFLICT (lake_id, stream_id) DO UPDATE
         SET data_snapshot_id = excluded.data_snapshot_id, snapshot_id = excluded.snapshot_id,
-            moment = excluded.moment, sources = excluded.sources
+            moment = excluded.moment, sources = excluded.sources, behind = excluded.behind
     ), healed AS (
         UPDATE headwater.stream_table t SET failures = 0, last_error = NULL FROM met
         WHERE t.lake_id = %(lake)s AND t.id = met.stream_id AND t.failures <> 0

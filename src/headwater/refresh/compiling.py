@@ -9,10 +9,11 @@ from typing import Literal
 
 from pyspark.sql import DataFrame
 
+from headwater.algebra.alone import alone
 from headwater.algebra.building import build_query
 from headwater.algebra.changes import changes, regrouped
 from headwater.algebra.relations import Filter, Query, Relation, Scan, column, opaque_over
-from headwater.algebra.stages import SHOWN, Program, compile_query
+from headwater.algebra.stages import SHOWN, Program, Stage, compile_query
 from headwater.errors import InvalidInputError, NotFoundError, UnsupportedError
 from headwater.lake.catalog import CatalogState, table_name
 from headwater.refresh.binding import Describer, Statement, statement
@@ -32,13 +33,15 @@ class Situation:
     """What a stage finds itself in, as far as its statement depends on it."""
 
     stage: str
-    changed: frozenset[str]
-    time_moved: bool
-    full: bool
-    only_came: bool
-    small: bool
+    changed: frozenset[str] = frozenset()
+    time_moved: bool = False
+    full: bool = False
+    only_came: bool = False
+    small: bool = False
     #: Whether it is about groups whose smallest or largest value may have gone.
     doubtful: bool = False
+    #: Whether it is computed from the sources alone, whatever other stages have stored.
+    alone: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Compiled:
         if situation in self._prepared:
             return self._prepared[situation]
         stage = next(stage for stage in self.program.stages if stage.source == situation.stage)
+        if situation.alone:
+            stage = self._alone
         found = changes(
             stage,
             situation.changed,
@@ -79,10 +84,17 @@ class Compiled:
             found = regrouped(stage)
         made = None
         if found is not None:
-            made = Prepared(found.shape, statement(found.relation, moments=moments, hints=situation.small))
+            made = Prepared(
+                found.shape,
+                statement(found.relation, moments=moments, hints=situation.small, whole=situation.full),
+            )
         if not stage.depends_on_time:
             self._prepared[situation] = made
         return made
+
+    @cached_property
+    def _alone(self) -> Stage:
+        return alone(self.program)
 
     @cached_property
     def used_columns(self) -> Mapping[str, frozenset[str]]:

@@ -82,7 +82,9 @@ class Computation:
         for stage in self.compiled.program.stages:
             began = time.monotonic()
             table = self.tables[stage.source]
-            rows = bound(self.wave.session, stage.relation, self.inputs.frame, moments=self._moments)
+            rows = bound(
+                self.wave.session, stage.relation, self.inputs.frame, moments=self._moments, whole=True
+            )
             rows = rows.select(*(F.col(name_sql(inner)).alias(name) for name, inner in stage.fields))
             rows = self.wave.keep(rows)
             inserted = self.wave.session.writer.write(self.wave.tx, table, rows)
@@ -92,6 +94,8 @@ class Computation:
 
     def follow(self, anew: Extent) -> Outcome | None:
         """Follow the changes of the inputs, but for what is computed anew; None if nothing changed."""
+        if anew is Extent.RESULT:
+            return self._result_alone()
         if anew is not Extent.EVERYTHING:
             self.inputs.find_changes()
             if not self.inputs.deltas and not self.time_moved:
@@ -105,17 +109,22 @@ class Computation:
         strategy = ", ".join(dict.fromkeys(report.strategy for report in reports)) or "nothing"
         return self._outcome(reports, strategy, rows_in)
 
+    def _result_alone(self) -> Outcome:
+        """Compute the result from the sources, and leave what is stored in between as it is."""
+        rows_in = self.inputs.changed_rows
+        report = self._stage(self.compiled.program.result, full=True, alone=True)
+        return self._outcome([] if report is None else [report], "difference", rows_in)
+
     def _is_anew(self, stage: Stage, anew: Extent) -> bool:
         """Whether a stage is computed from all that it reads."""
         if anew is Extent.EVERYTHING or self.compiled.function is not None:
             return True
-        changed = [name for name in stage.inputs if name in self.inputs.deltas]
-        if not changed and not (self.time_moved and stage.depends_on_time):
-            return False
-        sources = any(name in self.compiled.sources for name in changed)
-        return bool(stage.reasons) or (anew is Extent.OVER_SOURCES and sources)
+        changed = any(name in self.inputs.deltas for name in stage.inputs)
+        return bool(stage.reasons) and (changed or (self.time_moved and stage.depends_on_time))
 
-    def _stage(self, stage: Stage, *, full: bool, few: bool = True) -> StageReport | None:
+    def _stage(
+        self, stage: Stage, *, full: bool, few: bool = True, alone: bool = False
+    ) -> StageReport | None:
         began = time.monotonic()
         deltas = [self.inputs.deltas[name] for name in stage.inputs if name in self.inputs.deltas]
         few = few and not full
@@ -124,10 +133,11 @@ class Computation:
             stage.source,
             frozenset(name for name in stage.inputs if name in self.inputs.deltas),
             time_moved=self.time_moved,
-            full=full,
             only_came=all(delta.only_came for delta in deltas),
             small=small,
         )
+        if full:
+            situation = Situation(stage.source, full=True, alone=alone)
         prepared = self.compiled.prepared(situation, self._moments)
         if prepared is None:
             return None

@@ -14,6 +14,8 @@ _REMEMBERED, _DECAY = 50, 0.8
 _PER_ROW = 2e-5
 #: A refresh that took so many times as long as another, row for row, met a process still cold.
 _COLD = 3.0
+#: Reasons of full refreshes that are like one that is chosen for being quicker: the result alone is computed.
+_ALIKE = ("cheaper", "much_changed", "mode_full", "not_incremental")
 
 
 @dataclass(frozen=True)
@@ -46,13 +48,13 @@ class Expected:
 def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
     """Seconds that an incremental and a full refresh are expected to take."""
     history = store.history(stream.name, _REMEMBERED)
-    full = [each for each in history if each.action is Action.FULL]
-    loaded = [each for each in history if each.action is Action.REINITIALIZE]
+    anew = [each for each in history if each.action in (Action.FULL, Action.REINITIALIZE)]
+    alike = [each for each in anew if each.reason_code in _ALIKE]
     followed = [each for each in history if each.action is Action.INCREMENTAL]
     since = history.index(followed[0]) if followed else 0
-    since = sum(each.action in (Action.FULL, Action.REINITIALIZE) for each in history[:since])
-    # A full refresh also compares, so what a first load took says less.
-    prediction = Prediction(_incremental(_warm(followed), rows_in), _average(_warm(full or loaded)))
+    since = sum(each in anew for each in history[:since])
+    # A first load, and a refresh of all that is stored, does something else: what it took says less.
+    prediction = Prediction(_incremental(_warm(followed), rows_in), _average(_warm(alike or anew)))
     return Expected(prediction, since, len(followed))
 
 

@@ -7,7 +7,6 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from headwater.errors import SnapshotError
-from headwater.lake.catalog import CatalogState
 from headwater.refresh.compiling import Compiled
 from headwater.refresh.costing import Expected, expect
 from headwater.refresh.model import Action, Mode, Prediction, StreamTable
@@ -24,22 +23,27 @@ GAIN = 1.2
 MUCH, MANY = 0.05, 200_000
 
 
+#: Reasons of a refresh that others go by: nothing changed; what was left behind is brought up to date.
+NO_CHANGES, CAUGHT_UP = "no_changes", "caught_up"
+
+
 class Extent(Enum):
     """Which stages of a stream table are computed anew, rather than follow changes."""
 
     NOTHING = auto()
     #: Those that cannot follow changes.
     AS_NEEDED = auto()
-    #: Those that read what changed in the sources: stages above follow the stages below.
-    OVER_SOURCES = auto()
+    #: The result, from the sources; what is stored in between is left behind.
+    RESULT = auto()
     EVERYTHING = auto()
 
 
 #: By the reason for a refresh in full; for all others nothing that is stored is relied on.
 _EXTENTS = {
     "not_incremental": Extent.AS_NEEDED,
-    "cheaper": Extent.OVER_SOURCES,
-    "much_changed": Extent.OVER_SOURCES,
+    "mode_full": Extent.RESULT,
+    "cheaper": Extent.RESULT,
+    "much_changed": Extent.RESULT,
 }
 
 
@@ -59,17 +63,38 @@ class Decision:
             return Extent.NOTHING
         return _EXTENTS.get(self.code, Extent.EVERYTHING)
 
+    @property
+    def relies_on_stages(self) -> bool:
+        """Whether what is stored in between is taken to be of the last refresh."""
+        return self.extent in (Extent.NOTHING, Extent.AS_NEEDED) and self.code != NO_CHANGES
+
 
 def decide(
-    stream: StreamTable,
-    compiled: Compiled,
-    computation: Computation,
-    state: CatalogState,
-    store: StreamStore,
-    *,
-    full: bool,
+    stream: StreamTable, compiled: Compiled, computation: Computation, store: StreamStore, *, full: bool
 ) -> Decision:
     """Choose how a stream table is refreshed."""
+    decision = _decide(stream, compiled, computation, store, full=full)
+    if stream.frontier is None or not stream.frontier.behind or not decision.relies_on_stages:
+        return decision
+    return Decision(
+        Action.FULL,
+        CAUGHT_UP,
+        "Large changes had left what is stored in between behind: it is brought up to date once, so that "
+        "changes can be followed again.",
+        decision.prediction,
+    )
+
+
+def behind(stream: StreamTable, compiled: Compiled, decision: Decision) -> bool:
+    """Whether what is stored in between is older than the result after a refresh."""
+    if decision.code == NO_CHANGES:
+        return stream.frontier is not None and stream.frontier.behind
+    return decision.extent is Extent.RESULT and len(compiled.program.stages) > 1
+
+
+def _decide(
+    stream: StreamTable, compiled: Compiled, computation: Computation, store: StreamStore, *, full: bool
+) -> Decision:
     if stream.frontier is None:
         return Decision(Action.REINITIALIZE, "first_load", "It has no result yet.")
     if full:
@@ -98,7 +123,7 @@ def decide(
             "It cannot follow changes: " + "; ".join(compiled.program.reasons) + ".",
         )
     if not computation.inputs.deltas and not computation.time_moved:
-        return Decision(Action.INCREMENTAL, "no_changes", "Nothing it reads has changed.")
+        return Decision(Action.INCREMENTAL, NO_CHANGES, "Nothing it reads has changed.")
     rows = computation.inputs.changed_rows
     expected = expect(store, stream, rows)
     prediction = expected.prediction

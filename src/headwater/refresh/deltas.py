@@ -5,7 +5,7 @@ Few rows are held by this process, in Spark's own types; many stay with Spark.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,13 +32,22 @@ class Delta:
     """Rows with weights, in this process or in Spark."""
 
     schema: st.StructType
-    rows: pa.Table | None = None
+    here: pa.Table | None = None
     frame: DataFrame | None = None
     #: Whether every row came, as far as that is known.
     only_came: bool = False
-    #: How many rows there are at most, if they are with Spark.
+    #: How many rows there are at most, if they are not here.
     at_most: int = 0
+    #: Brings rows here that are not yet: there are some.
+    read: Callable[[], pa.Table] | None = None
     _found: Found | None = None
+
+    @property
+    def rows(self) -> pa.Table | None:
+        """The rows, unless they are with Spark."""
+        if self.here is None and self.read is not None:
+            self.here = self.read()
+        return self.here
 
     @property
     def found(self) -> Found | None:
@@ -50,7 +59,7 @@ class Delta:
     @property
     def empty(self) -> bool:
         """Whether there is nothing, as far as that is known."""
-        return self.rows is not None and self.rows.num_rows == 0
+        return self.here is not None and self.here.num_rows == 0
 
     @property
     def count(self) -> int | None:
@@ -60,7 +69,7 @@ class Delta:
     @property
     def expected(self) -> int:
         """How many rows there are, or at most."""
-        return self.at_most if self.rows is None else self.rows.num_rows
+        return self.at_most if self.here is None else self.here.num_rows
 
     def data(self, session: LakeSpark) -> DataFrame:
         """The rows as a DataFrame."""
@@ -88,8 +97,24 @@ def delta_by_spark(session: LakeSpark, plan: ChangePlan, used: Collection[str], 
     """Changes that are too many for this process."""
     columns = [column for column in plan.table.columns if column.name in used]
     frame = came_and_went(session, plan, columns).toDF(*(column.name for column in columns), ROW_ID, WEIGHT)
-    only_came = not plan.deletions and not any(inlined.deleted for inlined in plan.inlined)
-    return Delta(_schema(columns), frame=frame, at_most=at_most, only_came=only_came)
+    return Delta(_schema(columns), frame=frame, at_most=at_most, only_came=_only_came(plan))
+
+
+def late_delta(
+    plan: ChangePlan, used: Collection[str], at_most: int, read: Callable[[], ChangedRows]
+) -> Delta:
+    """Changes that are read once they are asked for."""
+    columns = [column for column in plan.table.columns if column.name in used]
+    return Delta(
+        _schema(columns),
+        at_most=at_most,
+        only_came=_only_came(plan),
+        read=lambda: _in_use(read(), columns),
+    )
+
+
+def _only_came(plan: ChangePlan) -> bool:
+    return not plan.deletions and not any(inlined.deleted for inlined in plan.inlined)
 
 
 def read_changed_rows(session: LakeSpark, plan: ChangePlan, wanted: Collection[str]) -> ChangedRows:
@@ -111,10 +136,14 @@ def read_changed_rows(session: LakeSpark, plan: ChangePlan, wanted: Collection[s
 def delta_of(changes: ChangedRows, plan: ChangePlan, used: Collection[str]) -> Delta:
     """The changes in the columns in use; updates that change none of them are left out."""
     columns = [column for column in plan.table.columns if column.name in used]
-    rows = changes.rows.select([*(column.name for column in columns), ROW_ID, WEIGHT])
-    rows = _without_equal_images(rows, changes.kinds)
+    rows = _in_use(changes, columns)
     only_came = bool((rows.column(WEIGHT).to_numpy() > 0).all())
-    return Delta(_schema(columns), rows=rows, only_came=only_came)
+    return Delta(_schema(columns), rows, only_came=only_came)
+
+
+def _in_use(changes: ChangedRows, columns: Sequence[Column]) -> pa.Table:
+    rows = changes.rows.select([*(column.name for column in columns), ROW_ID, WEIGHT])
+    return _without_equal_images(rows, changes.kinds)
 
 
 def _schema(columns: Sequence[Column]) -> st.StructType:

@@ -92,6 +92,10 @@ _STRATEGIES = {
     "first rows": "the first rows of a stored buffer",
     "anew": "everything is computed anew, and what differs is stored",
 }
+_BEHIND = (
+    "large changes have left what is stored in between behind: the next refresh that follows changes "
+    "computes it anew first"
+)
 
 
 def explain(
@@ -115,7 +119,10 @@ def explain(
         mode,
         not reasons and mode is not Mode.FULL,
         reasons if mode is not Mode.FULL else (*reasons, "its mode is full"),
-        compiled.query.notes,
+        (
+            *compiled.query.notes,
+            *([_BEHIND] if stream and stream.frontier and stream.frontier.behind else []),
+        ),
         sources,
         tuple(
             ExplainedStage(

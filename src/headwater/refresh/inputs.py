@@ -66,12 +66,13 @@ class WaveState:
         return self.tx.base_snapshot_id
 
     def frame(self, table: Table, at: SnapshotId, columns: Collection[str], reading: Reading) -> DataFrame:
-        """Rows of a committed table with their row ids."""
+        """Columns of a committed table, its rows' ids maybe among them."""
         place = (table.id, at, frozenset(columns))
         if place not in self._frames:
             plan = self.session.lake.scan(table.name, at)
             chosen = [column for column in plan.table.columns if column.name in columns]
-            frame = self.session.reader.read(plan, columns=chosen, wanted=(ROW_ID,)).frame
+            wanted = (ROW_ID,) if ROW_ID in columns or not chosen else ()
+            frame = self.session.reader.read(plan, columns=chosen, wanted=wanted).frame
             size = sum(scan.file.file_size_bytes for scan in plan.files)
             self._frames[place] = (frame, len(plan.files), size)
         frame, files, size = self._frames[place]
@@ -224,6 +225,8 @@ class Inputs:
             return self._stage(scan)
         source = self.compiled.sources[scan.source]
         used = self.compiled.used_columns[scan.source]
+        if all(stored != ROW_ID for _, stored in (*scan.fields, *scan.key_fields)):
+            used -= {ROW_ID}
         if scan.version == "old":
             return self.wave.frame(source.table, self._since[scan.source], used, self.reading)
         if source.stream is None:

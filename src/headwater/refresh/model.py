@@ -104,6 +104,8 @@ class Frontier:
     #: What `now()` was.
     moment: datetime
     sources: tuple[SourcePosition, ...]
+    #: Whether only the result is of this snapshot: what is stored in between is older.
+    behind: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,23 @@ from headwater.lake.model import Table
 from headwater.lake.reading.change_plan import ChangePlan
 from headwater.lake.reading.change_reader import count_changes
 from headwater.refresh.compiling import Compiled
-from headwater.refresh.deltas import ChangedRows, Delta, delta_by_spark, delta_of, read_changed_rows
+from headwater.refresh.deltas import (
+    ChangedRows,
+    Delta,
+    delta_by_spark,
+    delta_of,
+    late_delta,
+    read_changed_rows,
+)
 from headwater.spark.connector import LakeSpark
 from headwater.typedefs import SnapshotId
 
 #: Up to so many changes, which take so many bytes in files, are read by this process.
 MOST_ROWS = 500_000
 _MOST_BYTES = 64 << 20
+#: More changes than these are not read before it is known that they are followed; that there are any, which
+#: those of columns that are not in use leave open, has to be sure then.
+_AT_ONCE = 20_000
 #: So many bytes of them are kept.
 _KEPT = 512 << 20
 
@@ -53,10 +63,17 @@ class SharedChanges:
         # Planned each time: snapshots that have expired meanwhile are to be noticed.
         plan = session.lake.plan_changes(table.name, since + 1, until)
         rows = plan.rows_at_most
-        if _too_many(plan, rows):
+        if rows > _AT_ONCE:
             rows = count_changes(plan, session.lake.store)
-            if _too_many(plan, rows):
-                return delta_by_spark(session, plan, used, rows), plan
+        if _too_many(plan, rows):
+            return delta_by_spark(session, plan, used, rows), plan
+        if rows > _AT_ONCE and plan.no_row_twice:
+            return late_delta(plan, used, rows, lambda: self._changed_rows(session, plan, used)), plan
+        return delta_of(self._changed_rows(session, plan, used), plan, used), plan
+
+    def _changed_rows(self, session: LakeSpark, plan: ChangePlan, used: Collection[str]) -> ChangedRows:
+        """Changes in this process, in the columns in use and maybe more."""
+        table = plan.table
         # Ranges with the same snapshots that did anything to the table have the same changes.
         place = (table.id, plan.touched)
         with self._lock:
@@ -69,7 +86,7 @@ class SharedChanges:
                 self._kept.move_to_end(place)
                 while len(self._kept) > 1 and sum(each.rows.nbytes for each in self._kept.values()) > _KEPT:
                     self._kept.popitem(last=False)
-        return delta_of(found, plan, used), plan
+        return found
 
 
 def _too_many(plan: ChangePlan, changes: int) -> bool:

@@ -232,6 +232,7 @@ class StreamStore(ComponentStore):
             "snapshot_id": frontier.snapshot_id,
             "moment": frontier.moment,
             "sources": as_json(sources_data(frontier)),
+            "behind": frontier.behind,
         }
         cursor.execute(sql.SET_FRONTIER.encode(), given)
 
@@ -317,6 +318,7 @@ def _refreshed_row(each: Refreshed, snapshot: SnapshotId, ids: Mapping[TableName
         "frontier_snapshot": frontier.snapshot_id,
         "moment": frontier.moment,
         "sources": sources_data(frontier),
+        "behind": frontier.behind,
         "checked": each.checked,
         "before": None if each.before is None else each.before.snapshot_id,
         "known": None if each.stream is None else known_sinks(each.stream),

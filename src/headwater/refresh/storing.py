@@ -130,7 +130,7 @@ class Storing:
         delta = self._delta(shape, rows)
         only_came = not went.num_rows and not updated.num_rows
         return Stored(
-            Delta(self._schema, rows=delta, only_came=only_came),
+            Delta(self._schema, delta, only_came=only_came),
             came.num_rows + updated.num_rows,
             gone.num_rows,
         )

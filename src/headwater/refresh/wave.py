@@ -19,7 +19,7 @@ from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.compiling import Compiled, compile_definition
 from headwater.refresh.computing import Computation, Outcome
-from headwater.refresh.deciding import Decision, decide
+from headwater.refresh.deciding import Decision, behind, decide
 from headwater.refresh.fitting import check_fit, column_types
 from headwater.refresh.home_sinks import has_sinks_to_mend, publish_at_home
 from headwater.refresh.inputs import WaveState, upstream_of
@@ -226,9 +226,11 @@ class Wave:
             )
         check_fit(stream, compiled, tables)
         computation = Computation(state, str(stream.name), compiled, tables, stream.frontier, moment)
-        decision = decide(stream, compiled, computation, catalog, self.store, full=full)
+        decision = decide(stream, compiled, computation, self.store, full=full)
         outcome = computation.follow(decision.extent)
-        frontier = frontier_of(state, stream, compiled, moment)
+        frontier = replace(
+            frontier_of(state, stream, compiled, moment), behind=behind(stream, compiled, decision)
+        )
         return (result if outcome is None else _filled(result, decision, outcome)), frontier
 
     def _compiled(self, session: LakeSpark, stream: StreamTable, catalog: CatalogState) -> Compiled:

@@ -1,0 +1,105 @@
+"""Full refreshes by choice: the result alone is computed, and what was left behind is caught up with once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from headwater.refresh import deciding
+from headwater.refresh.deciding import Decision
+from headwater.refresh.deltas import Delta
+from headwater.refresh.model import Action, Frontier, Mode
+from headwater.refresh.shared_changes import SharedChanges
+from headwater.refresh.streams import Streams
+from tests.refresh.conftest import World
+
+#: The two inner aggregates are stages of their own, which hold more rows than the result.
+BUSY = """
+    SELECT n, count(*) AS customers, max(last) AS last FROM (
+        SELECT customer, count(*) AS n, max(id) AS last FROM orders GROUP BY customer
+    ) WHERE customer IN (SELECT customer FROM orders GROUP BY customer HAVING sum(amount) > 100)
+    GROUP BY n
+"""
+
+
+@pytest.fixture
+def busy(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    world.run(
+        "CREATE TABLE orders (id INT, customer INT, amount DECIMAL(10, 2))",
+        "INSERT INTO orders SELECT range, range % 7, range FROM range(100)",
+    )
+    world.make("busy", BUSY, Mode.AUTO)
+    return world
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, code: str | None) -> None:
+    decision = None if code is None else Decision(Action.FULL, code, "The test says so.")
+    monkeypatch.setattr(deciding, "_cheaper", lambda *_: decision)
+
+
+def step(world: World, change: str) -> tuple[Action, str, bool]:
+    """What a refresh does after a change, and whether it leaves anything behind; the result is right."""
+    world.run(change)
+    (result,) = world.refresh().values()
+    world.check()
+    return result.action, result.reason_code, frontier(world).behind
+
+
+def frontier(world: World) -> Frontier:
+    # Another object, as another process has it: what counts is what is stored.
+    found = Streams(world.lake, lambda: world.session).get("busy").frontier
+    assert found is not None
+    return found
+
+
+def test_what_is_left_behind_is_caught_up_with_before_changes_are_followed(
+    busy: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(monkeypatch, "cheaper")
+    assert step(busy, "DELETE FROM orders WHERE id % 3 = 0") == (Action.FULL, "cheaper", True)
+    assert step(busy, "INSERT INTO orders VALUES (500, 3, NULL)") == (Action.FULL, "cheaper", True)
+    assert step(busy, "DELETE FROM orders WHERE id = -1") == (Action.NO_DATA, "no_changes", True)
+    # Nothing that is in use changed, which only reading it tells.
+    busy.run("ALTER TABLE orders ADD COLUMN note VARCHAR")
+    assert step(busy, "UPDATE orders SET note = 'x' WHERE id = 1") == (Action.NO_DATA, "no_changes", True)
+    choose(monkeypatch, None)
+    assert "left what is stored in between behind" in str(busy.streams.explain("busy"))
+    assert step(busy, "UPDATE orders SET customer = 2 WHERE id < 9") == (Action.FULL, "caught_up", False)
+    assert "behind" not in str(busy.streams.explain("busy"))
+    assert step(busy, "DELETE FROM orders WHERE customer = 4") == (Action.INCREMENTAL, "incremental", False)
+    busy.run("UPDATE orders SET amount = amount + 1")
+    assert busy.refresh(full=True)["busy"].reason_code == "requested"
+    busy.check()
+    assert not frontier(busy).behind
+
+
+def test_only_the_result_is_touched(busy: World) -> None:
+    busy.streams.alter("busy", mode=Mode.FULL)
+    assert step(busy, "DELETE FROM orders WHERE customer > 1") == (Action.FULL, "mode_full", True)
+    (result,) = busy.streams.history("busy", limit=1)
+    assert [stage.source for stage in result.stages] == ["@"]
+    busy.streams.alter("busy", mode=Mode.STRICT)
+    assert step(busy, "INSERT INTO orders SELECT 900, 5, 1000") == (Action.FULL, "caught_up", False)
+    assert step(busy, "INSERT INTO orders SELECT 901, 5, 1000") == (Action.INCREMENTAL, "incremental", False)
+
+
+def test_large_changes_are_not_read_before_they_are_followed(
+    busy: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    changed_rows: Callable[..., Delta] = SharedChanges._changed_rows
+
+    def counted(self: SharedChanges, *given: object) -> Delta:
+        read.append(1)
+        return changed_rows(self, *given)
+
+    monkeypatch.setattr(SharedChanges, "_changed_rows", counted)
+    insert = "INSERT INTO orders SELECT {0} + range, range % 7, 1 FROM range(30000)"
+    choose(monkeypatch, "cheaper")
+    assert step(busy, insert.format(100_000)) == (Action.FULL, "cheaper", True)
+    assert not read
+    choose(monkeypatch, None)
+    assert step(busy, insert.format(200_000)) == (Action.FULL, "caught_up", False)
+    assert step(busy, insert.format(300_000)) == (Action.INCREMENTAL, "incremental", False)
+    assert read
