@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.refresh import deciding
+from headwater.refresh import computing, deciding
 from headwater.refresh.deciding import Decision
 from headwater.refresh.deltas import Delta
 from headwater.refresh.model import Action, Frontier, Mode
@@ -23,8 +23,10 @@ BUSY = """
 """
 
 
-@pytest.fixture
-def busy(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+@pytest.fixture(params=["compared here", "compared by Spark"])
+def busy(world: World, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> World:
+    if request.param == "compared by Spark":
+        monkeypatch.setattr(computing, "FEW", -1)
     world.run(
         "CREATE TABLE orders (id INT, customer INT, amount DECIMAL(10, 2))",
         "INSERT INTO orders SELECT range, range % 7, range FROM range(100)",

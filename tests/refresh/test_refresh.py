@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as st
 
-from headwater.errors import StreamTableError
+from headwater.errors import QueryError, StreamTableError
 from headwater.refresh import wave as waves
 from headwater.refresh.deltas import Delta, read_changed_rows
 from headwater.refresh.model import Action, Definition, Mode, Status
@@ -352,4 +352,33 @@ def test_dropping_leaves_nothing(totals: World) -> None:
 def test_rows_behind_an_empty_piece_of_a_delta_reach_spark(world: World) -> None:
     schema = st.StructType([st.StructField("a", st.LongType())])
     rows = pa.table({"a": pa.chunked_array([[1], [], [2, 3]], pa.int64())})
-    assert Delta(schema, rows=rows).data(world.session).count() == 3
+    assert Delta(schema, rows).data(world.session).count() == 3
+
+
+@pytest.mark.parametrize("name", ["place", "filename", "snapshot_id", "file_row_number", "_metadata"])
+def test_columns_may_be_called_like_hidden_ones(world: World, name: str) -> None:
+    world.run(
+        f"CREATE TABLE t (id INT, {name} INT)",
+        "INSERT INTO t VALUES (1, 10), (2, 20), (2, 30)",
+        f"CREATE TABLE u (id INT, {name} INT)",
+        "INSERT INTO u VALUES (1, 100), (2, 200)",
+    )
+    world.make("joined", f"SELECT t.id, t.{name} AS a, u.{name} FROM t JOIN u ON t.id = u.id")
+    world.make("totals", f"SELECT id, sum({name}) AS {name} FROM t GROUP BY id")
+    world.make("copied", f"SELECT {name}, id FROM t", Mode.FULL)
+    world.check()
+    world.run(
+        "INSERT INTO t VALUES (1, 11), (3, 5)",
+        "DELETE FROM u WHERE id = 2",
+        "UPDATE t SET id = 1 WHERE id = 2",
+    )
+    world.refresh()
+    world.check()
+
+
+def test_a_column_that_hides_row_ids_is_refused(world: World) -> None:
+    world.run("CREATE TABLE t (id INT, rowid INT)", "CREATE TABLE u (id INT)")
+    with pytest.raises(QueryError, match="hides the ids of the table's rows"):
+        world.make("a", "SELECT id FROM t")
+    with pytest.raises(QueryError, match="A column of the result is called `RowId`"):
+        world.make("b", "SELECT id AS RowId FROM u")

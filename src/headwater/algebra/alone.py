@@ -76,6 +76,8 @@ def _partners(scan: Scan, stage: Stage | None) -> Relation | None:
 def _without_keys(node: Relation, named: frozenset[str], *, idle: bool) -> Relation:
     match node:
         case Scan():
+            # Something has to be selected.
+            idle = idle and bool(node.fields)
             kept = tuple(pair for pair in node.key_fields if not idle or pair[0] in named)
             return replace(node, key_fields=kept)
         case Aggregate() | Stored():
@@ -83,7 +85,7 @@ def _without_keys(node: Relation, named: frozenset[str], *, idle: bool) -> Relat
         case Semi():
             below = [idle, True]
         case Filter() | Project() | Generate():
-            below = [idle]
+            below = [idle and bool(node.columns)]
         case Join() if node.kind != "full":
             below = [idle, idle]
         case _:  # keys order rows, or tell copies apart

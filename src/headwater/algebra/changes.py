@@ -43,6 +43,8 @@ IS, WAS = "_hw_is", "_hw_was"
 PLACE = ("_hw_file", "_hw_position", "_hw_row")
 #: Marks groups whose smallest or largest value may have gone; and what their keys are read as.
 IN_DOUBT, DOUBTFUL = "_hw_in_doubt", "@doubtful"
+#: What rows that were computed before are read as.
+COMPUTED = "@computed"
 _IS_NEW, _PLACE, _LAST = "_hw_new", "_hw_place", "_hw_last"
 
 
@@ -77,7 +79,7 @@ def changes(
     if not full and not context.touched(stage.relation):
         return None
     if full or stage.strategy == "anew":
-        return Changes("paired", _difference(stage, _renamed(stage, stage.relation), None))
+        return Changes("paired", _difference(stage, computed(stage), None))
     if stage.strategy == "rows":
         moved = context.of(stage.relation)
         if moved is None:
@@ -94,17 +96,28 @@ def changes(
     if stage.strategy == "sums" or (stage.strategy == "extrema" and few):
         return Changes("paired", _added(stage, moved))
     if not stage.groups:
-        return Changes("paired", _difference(stage, _renamed(stage, stage.relation), None))
+        return Changes("paired", _difference(stage, computed(stage), None))
     return Changes("paired", _regrouped(stage, keys_of([(moved, [column(name) for name in stage.groups])])))
 
 
 def regrouped(stage: Stage) -> Changes:
     """The changes of the groups whose stored key is in the relation `DOUBTFUL`, computed again."""
     if not stage.groups:
-        return Changes("paired", _difference(stage, _renamed(stage, stage.relation), None))
+        return Changes("paired", _difference(stage, computed(stage), None))
     names = tuple(f"_hw_key_{number}" for number in range(len(stage.key)))
     given = tuple(zip(names, stage.key, strict=True))
     return Changes("paired", _regrouped(stage, Keys(Scan(DOUBTFUL, given, (), "new"), names)))
+
+
+def computed(stage: Stage) -> Relation:
+    """A stage's rows from its inputs as they are now, under their stored names."""
+    return _renamed(stage, stage.relation)
+
+
+def compared(stage: Stage) -> Changes:
+    """What differs between the relation `COMPUTED`, which has a stage's rows, and what is stored."""
+    rows = Scan(COMPUTED, _own(_names(stage)), _own(stage.key))
+    return Changes("paired", _difference(stage, rows, None))
 
 
 def _signed(stage: Stage, moved: Relation, only_came: bool) -> Relation:
@@ -281,4 +294,17 @@ def _comparable(stage: Stage, name: str, prefix: str = "") -> exp.Expr:
     return exp.Anonymous(this="to_json", expressions=[value])
 
 
-__all__ = ["DOUBTFUL", "IN_DOUBT", "IS", "OLD", "PLACE", "WAS", "Changes", "changes", "regrouped"]
+__all__ = [
+    "COMPUTED",
+    "DOUBTFUL",
+    "IN_DOUBT",
+    "IS",
+    "OLD",
+    "PLACE",
+    "WAS",
+    "Changes",
+    "changes",
+    "compared",
+    "computed",
+    "regrouped",
+]

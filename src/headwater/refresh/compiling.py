@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from headwater.algebra.alone import alone
 from headwater.algebra.building import build_query
-from headwater.algebra.changes import changes, regrouped
+from headwater.algebra.changes import Changes, changes, compared, computed, regrouped
 from headwater.algebra.relations import Filter, Query, Relation, Scan, column, opaque_over
 from headwater.algebra.stages import SHOWN, Program, Stage, compile_query
 from headwater.errors import InvalidInputError, NotFoundError, UnsupportedError
@@ -38,10 +38,11 @@ class Situation:
     full: bool = False
     only_came: bool = False
     small: bool = False
-    #: Whether it is about groups whose smallest or largest value may have gone.
-    doubtful: bool = False
     #: Whether it is computed from the sources alone, whatever other stages have stored.
     alone: bool = False
+    #: What of it is asked for: groups whose smallest or largest value may have gone; its rows as they are
+    #: now; what differs between these and what is stored.
+    part: Literal["doubtful", "computed", "compared"] | None = None
 
 
 @dataclass(frozen=True)
@@ -72,23 +73,29 @@ class Compiled:
         stage = next(stage for stage in self.program.stages if stage.source == situation.stage)
         if situation.alone:
             stage = self._alone
-        found = changes(
-            stage,
-            situation.changed,
-            time_moved=situation.time_moved,
-            full=situation.full,
-            only_came=situation.only_came,
-            few=situation.small,
-        )
-        if situation.doubtful:
-            found = regrouped(stage)
+        match situation.part:
+            case "doubtful":
+                found: Changes | None = regrouped(stage)
+            case "computed":
+                found = Changes("paired", computed(stage))
+            case "compared":
+                found = compared(stage)
+            case None:
+                found = changes(
+                    stage,
+                    situation.changed,
+                    time_moved=situation.time_moved,
+                    full=situation.full,
+                    only_came=situation.only_came,
+                    few=situation.small,
+                )
         made = None
         if found is not None:
             made = Prepared(
                 found.shape,
                 statement(found.relation, moments=moments, hints=situation.small, whole=situation.full),
             )
-        if not stage.depends_on_time:
+        if situation.part == "compared" or not stage.depends_on_time:
             self._prepared[situation] = made
         return made
 

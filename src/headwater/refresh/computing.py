@@ -10,12 +10,12 @@ from datetime import datetime
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from headwater.algebra.changes import DOUBTFUL
+from headwater.algebra.changes import COMPUTED, DOUBTFUL
 from headwater.algebra.narrowing import surely_empty
 from headwater.algebra.stages import Stage
 from headwater.lake.model import Table
 from headwater.refresh.binding import Statement, bound, moment_text
-from headwater.refresh.compiling import Compiled, Situation
+from headwater.refresh.compiling import Compiled, Prepared, Situation
 from headwater.refresh.deciding import Extent
 from headwater.refresh.inputs import Inputs, WaveState
 from headwater.refresh.local_rows import Found
@@ -27,6 +27,9 @@ from headwater.spark.literals import name_sql
 
 #: Deltas of up to this many rows are sent to every worker rather than shuffled.
 SMALL = 200_000
+#: Stored results of up to this many rows are compared with what they are now in this process, if that is not
+#: many rows either.
+FEW, MANY = 5_000, 20_000
 
 
 @dataclass(frozen=True)
@@ -125,9 +128,10 @@ class Computation:
     def _stage(
         self, stage: Stage, *, full: bool, few: bool = True, alone: bool = False
     ) -> StageReport | None:
+        if full:
+            return self._anew(stage, alone=alone)
         began = time.monotonic()
         deltas = [self.inputs.deltas[name] for name in stage.inputs if name in self.inputs.deltas]
-        few = few and not full
         small = few and all(delta.count is not None and delta.count <= SMALL for delta in deltas)
         situation = Situation(
             stage.source,
@@ -136,13 +140,10 @@ class Computation:
             only_came=all(delta.only_came for delta in deltas),
             small=small,
         )
-        if full:
-            situation = Situation(stage.source, full=True, alone=alone)
         prepared = self.compiled.prepared(situation, self._moments)
         if prepared is None:
             return None
-        table = self.tables[stage.source]
-        storing = Storing(self.wave, stage, table, self.name)
+        storing = Storing(self.wave, stage, self.tables[stage.source], self.name)
         local = self._narrowed(prepared.statement, {}) if small else {}
         if _nothing_follows(prepared.statement, local):
             return StageReport(stage.source, stage.strategy, time.monotonic() - began)
@@ -150,26 +151,61 @@ class Computation:
         if small:
             rows = self._first_rows(prepared.statement, local)
             if rows is None:
-                return self._stage(stage, full=full, few=False)
+                return self._stage(stage, full=False, few=False)
             stored = storing.few(prepared.shape, rows, lambda keys: self._settled(situation, keys))
         else:
             frame = prepared.statement.over(self.wave.session, self.inputs.frame)
-            stored = storing.store(prepared.shape, frame, full=full)
+            stored = storing.store(prepared.shape, frame)
         if stored is Unfit.SHORT:  # look for the first rows everywhere
-            return self._stage(stage, full=True)
+            return self._anew(stage)
         if isinstance(stored, Unfit):
-            return self._stage(stage, full=full, few=False)
+            return self._stage(stage, full=False, few=False)
+        return self._done(stage, stage.strategy, stored, began)
+
+    def _anew(self, stage: Stage, *, alone: bool = False) -> StageReport:
+        """Compute everything, compare it with what is stored, and store what differs."""
+        began = time.monotonic()
+        storing = Storing(self.wave, stage, self.tables[stage.source], self.name)
+        situation = Situation(stage.source, full=True, alone=alone)
+        stored = self._compared_here(storing, situation)
+        if stored is None:
+            prepared = self._prepared(situation)
+            frame = prepared.statement.over(self.wave.session, self.inputs.frame)
+            stored = storing.store(prepared.shape, frame, full=True)
+        if isinstance(stored, Unfit):
+            raise ValueError("what is computed anew is never too little")
+        return self._done(stage, "difference", stored, began)
+
+    def _compared_here(self, storing: Storing, situation: Situation) -> Stored | Unfit | None:
+        """Let Spark compute the rows alone, and compare them in this process; None if they are not few."""
+        if self.wave.session.live_rows(self.wave.tx, storing.table.name) > FEW:
+            return None
+        statement = self._prepared(replace(situation, part="computed")).statement
+        frame = statement.over(self.wave.session, self.inputs.frame)
+        rows = frame.limit(MANY + 1).toArrow()
+        if rows.num_rows > MANY:
+            return None
+        prepared = self._prepared(replace(situation, part="compared"))
+        leaves = prepared.statement.leaves
+        given = {leaf: Found(rows, frame.schema) for leaf, scan in leaves.items() if scan.source == COMPUTED}
+        changed = self._first_rows(prepared.statement, self._narrowed(prepared.statement, given))
+        return None if changed is None else storing.compared(changed)
+
+    def _done(self, stage: Stage, how: str, stored: Stored, began: float) -> StageReport:
         if not stored.delta.empty:
-            self.wave.moved[table.id] = stored.delta
+            self.wave.moved[self.tables[stage.source].id] = stored.delta
             self.inputs.deltas[stage.source] = stored.delta
-        how = "difference" if full else stage.strategy
         return StageReport(stage.source, how, time.monotonic() - began, stored.inserted, stored.deleted)
+
+    def _prepared(self, situation: Situation) -> Prepared:
+        prepared = self.compiled.prepared(situation, self._moments)
+        if prepared is None:
+            raise ValueError(f"stage {situation.stage} always has something to compute")
+        return prepared
 
     def _settled(self, situation: Situation, keys: Found) -> pa.Table | None:
         """The changes of groups whose smallest or largest value may have gone; None if they are too many."""
-        prepared = self.compiled.prepared(replace(situation, doubtful=True), self._moments)
-        if prepared is None:
-            raise ValueError("groups are always computed again somehow")
+        prepared = self._prepared(replace(situation, part="doubtful"))
         leaves = prepared.statement.leaves
         given = {leaf: keys for leaf, scan in leaves.items() if scan.source == DOUBTFUL}
         return self._first_rows(prepared.statement, self._narrowed(prepared.statement, given))

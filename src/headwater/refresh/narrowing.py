@@ -248,7 +248,10 @@ class Narrowing:
         table = inputs.tables.get(scan.source)
         if table is None and scan.source in inputs.compiled.sources and inputs.compiled.function is None:
             table = inputs.compiled.sources[scan.source].table
-        return None if table is None or table.id in inputs.wave.made else table
+        if table is None or table.id in inputs.wave.made:
+            return None
+        # Columns that hide those which say where a row is leave the table to Spark.
+        return None if any(table.column(name) is not None for name in lookup.HIDDEN) else table
 
     def _moved(self, scan: Scan, table: Table) -> pa.Table | None:
         """What this wave did to a table's rows: nothing if they are read as they were; None: Spark has it."""

@@ -86,6 +86,10 @@ class Storing:
         settled = self._settled(rows, settle) if IN_DOUBT in rows.schema.names else rows
         return Unfit.MANY if settled is None else self._few(shape, settled, full=False)
 
+    def compared(self, rows: pa.Table) -> Stored | Unfit:
+        """Apply what differs between everything and what is stored."""
+        return self._few("paired", rows, full=True)
+
     def _settled(self, rows: pa.Table, settle: Settle) -> pa.Table | None:
         doubtful = rows.column(IN_DOUBT)
         sure = rows.filter(pc.invert(doubtful)).drop_columns([IN_DOUBT])

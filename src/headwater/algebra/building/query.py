@@ -19,7 +19,7 @@ from headwater.algebra.building.scopes import Around, Built, Visible
 from headwater.algebra.building.selects import build_select
 from headwater.algebra.building.set_operations import build_set_operation, limited
 from headwater.algebra.building.withs import entered
-from headwater.algebra.relations import Project, Query, Values, column
+from headwater.algebra.relations import ROW_ID, Project, Query, Values, column
 
 
 def build_query(
@@ -115,11 +115,14 @@ def _refuse_names(context: Context, tree: exp.Expr, built: Built) -> None:
                 f"Two columns of the result are called `{one.name}`.",
                 hint=f"Give one of them another name: … AS {one.name}_2.",
             )
+        taken = {ROW_ID: "That is what the ids of rows are called."}.get(one.name.lower())
         if one.name.lower().startswith("_hw_"):
+            taken = "Names that begin with _hw_ are those of helper columns."
+        if taken:
             raise context.error(
                 node,
                 f"A column of the result is called `{one.name}`.",
-                why="Names that begin with _hw_ are those of helper columns.",
+                why=taken,
                 hint="Give it another name.",
             )
         seen.add(one.name.lower())

@@ -101,6 +101,13 @@ def _table(resolver: Resolver, node: exp.Table) -> Source:
     if found.view is not None:
         relation, scope = _view(resolver, node, found.name, found.view)
     else:
+        if any(name.lower() == ROW_ID for name, _ in found.columns):
+            raise context.error(
+                node.this,
+                f"Table {found.name} has a column called `{ROW_ID}`.",
+                why="It hides the ids of the table's rows, by which changes are followed.",
+                hint="Give the column another name with ALTER TABLE … RENAME COLUMN.",
+            )
         relation, scope = _scan(resolver, found.name, found.columns)
     scope = Scope(
         tuple(replace(one, qualifier=qualifier, by_name=True, by_star=True) for one in scope.star())

@@ -28,7 +28,7 @@ from headwater.storage.store import Store
 #: Where a column left a larger share of a file's rows than this, the next one is looked at.
 _FEW = 0.1
 #: What a row's place is called: the number of a file of the plan, or -1 - that of a table of inlined rows.
-PLACE = "place"
+PLACE = "headwater place"
 #: The hidden columns that can be asked for here, beside `PLACE`.
 HIDDEN = ("file_row_number", "rowid")
 

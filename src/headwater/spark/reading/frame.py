@@ -142,12 +142,13 @@ class FrameReader:
         request = Request.of(plan.table, read, None, hidden or ([] if columns else ["rowid"]))
         plan, tables = inlined_of_plan(plan, self.lake.db, request, replan)
         rows = [
-            with_hidden(to_spark(table, columns), names, -1 - place, "rowid")
+            with_hidden(to_spark(table, columns), columns, names, -1 - place, "rowid")
             for place, table in enumerate(tables)
         ]
         if rows:
             return plan, pa.concat_tables(rows)
-        return plan, with_hidden(to_spark(no_rows(request.schema), columns), names, -1, "rowid")
+        nothing = to_spark(no_rows(request.schema), columns)
+        return plan, with_hidden(nothing, columns, names, -1, "rowid")
 
 
 def _alike(plan: ScanPlan, numbers: Sequence[int]) -> list[tuple[list[int], bool]]:

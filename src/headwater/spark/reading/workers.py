@@ -14,7 +14,6 @@ from pyspark.sql import types as st
 from headwater.lake.model import Column
 from headwater.lake.reading.file_reader import read_file
 from headwater.lake.reading.request import Request
-from headwater.lake.reading.row_filter import HIDDEN
 from headwater.lake.reading.scan import ScanPlan
 from headwater.spark.reading.native import FILE, POSITION
 from headwater.spark.types import spark_schema, to_spark
@@ -60,9 +59,11 @@ def output_schema(columns: Sequence[Column], wanted: Sequence[str]) -> st.Struct
     return st.StructType([*spark_schema(columns).fields, *fields])
 
 
-def with_hidden(rows: pa.Table, wanted: Sequence[str], number: int, position: str) -> pa.Table:
-    """Rows with the columns that are wanted after their own, `FILE` and `POSITION` among them."""
-    own = [name for name in rows.schema.names if name not in HIDDEN]
+def with_hidden(
+    rows: pa.Table, columns: Sequence[Column], wanted: Sequence[str], number: int, position: str
+) -> pa.Table:
+    """The rows' columns, then what else is wanted, `FILE` and `POSITION` among that."""
+    own = [column.name for column in columns]
     arrays: list[Any] = [rows.column(name) for name in own]
     for name in wanted:
         if name == FILE:
@@ -99,5 +100,5 @@ def _read(context: tuple[Any, ...], files: list[tuple[int, Any]]) -> Iterator[pa
     request = Request.of(plan.table, names, None, hidden or ([] if columns else ["rowid"]))
     for number, scan in files:
         for piece in read_file(store, plan, scan, request, rows_at_once=1):
-            rows = with_hidden(to_spark(piece, columns), wanted, number, "file_row_number")
+            rows = with_hidden(to_spark(piece, columns), columns, wanted, number, "file_row_number")
             yield from rows.to_batches(max_chunksize=65_536)
