@@ -105,3 +105,17 @@ def test_large_changes_are_not_read_before_they_are_followed(
     assert step(busy, insert.format(200_000)) == (Action.FULL, "caught_up", False)
     assert step(busy, insert.format(300_000)) == (Action.INCREMENTAL, "incremental", False)
     assert read
+
+
+def test_large_changes_are_counted_exactly(busy: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(monkeypatch, "cheaper")
+    busy.run("INSERT INTO orders SELECT 1000 + range, range % 7, 1 FROM range(60000)")
+    busy.refresh()
+    for gone, came in ((30_000, 0), (0, 25_000), (12_345, 23_456), (40_000, 1)):
+        busy.run(
+            f"DELETE FROM orders WHERE id IN (FROM (SELECT id FROM orders ORDER BY id DESC LIMIT {gone}))",
+            f"INSERT INTO orders SELECT 100000 + range, range % 7, 1 FROM range({came})",
+        )
+        (result,) = busy.refresh().values()
+        assert (result.reason_code, result.rows_in) == ("cheaper", gone + came)
+        busy.check()

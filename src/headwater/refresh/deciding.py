@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 #: Everything is computed anew if following changes is expected to take so many times as long.
-GAIN = 1.2
+GAIN = 1.05
 #: And, before anything is known, if more than this share of a source of some size changed, and rows went:
 #: rows that only come mean little more than themselves.
 MUCH, MANY = 0.05, 200_000

@@ -40,6 +40,8 @@ class Delta:
     at_most: int = 0
     #: Brings rows here that are not yet: there are some.
     read: Callable[[], pa.Table] | None = None
+    #: Makes the DataFrame of rows that only Spark can hold.
+    by_spark: Callable[[], DataFrame] | None = None
     _found: Found | None = None
 
     @property
@@ -76,7 +78,9 @@ class Delta:
         if self.found is not None:
             return self.found.data(session)
         if self.frame is None:
-            raise ValueError("a delta has rows here or in Spark")
+            if self.by_spark is None:
+                raise ValueError("a delta has rows here or in Spark")
+            self.frame = self.by_spark()
         return self.frame
 
 
@@ -96,8 +100,13 @@ class ChangedRows:
 def delta_by_spark(session: LakeSpark, plan: ChangePlan, used: Collection[str], at_most: int) -> Delta:
     """Changes that are too many for this process."""
     columns = [column for column in plan.table.columns if column.name in used]
-    frame = came_and_went(session, plan, columns).toDF(*(column.name for column in columns), ROW_ID, WEIGHT)
-    return Delta(_schema(columns), frame=frame, at_most=at_most, only_came=_only_came(plan))
+    names = (*(column.name for column in columns), ROW_ID, WEIGHT)
+    return Delta(
+        _schema(columns),
+        at_most=at_most,
+        only_came=_only_came(plan),
+        by_spark=lambda: came_and_went(session, plan, columns).toDF(*names),
+    )
 
 
 def late_delta(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
 
 from pyspark import StorageLevel
@@ -104,9 +104,10 @@ class WaveState:
         """What became of a committed table's rows; changes that only Spark can hold are read once a wave."""
         place = (table.id, since, used)
         if place not in self._changes:
-            self._changes[place] = self.shared.delta(self.session, table, since, self.snapshot_id, used)
-            if (frame := self._changes[place][0].frame) is not None:
-                self.keep(frame)
+            delta, plan = self.shared.delta(self.session, table, since, self.snapshot_id, used)
+            if (make := delta.by_spark) is not None:
+                delta = replace(delta, by_spark=lambda: self.keep(make()))
+            self._changes[place] = delta, plan
         delta, plan = self._changes[place]
         reading.files += len(plan.files)
         reading.bytes += sum(change.file.file_size_bytes for change in plan.files)

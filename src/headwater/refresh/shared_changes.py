@@ -34,6 +34,8 @@ _MOST_BYTES = 64 << 20
 _AT_ONCE = 20_000
 #: So many bytes of them are kept.
 _KEPT = 512 << 20
+#: So many counts of changes are.
+_COUNTS = 1000
 
 #: A table by its id, and the snapshots that changed it.
 _Place = tuple[int, frozenset[SnapshotId]]
@@ -45,6 +47,7 @@ class SharedChanges:
 
     _wanted: dict[int, set[str]] = field(default_factory=dict)
     _kept: OrderedDict[_Place, ChangedRows] = field(default_factory=OrderedDict)
+    _counts: OrderedDict[_Place, int] = field(default_factory=OrderedDict)
     _lock: Lock = field(default_factory=Lock)
 
     def want(self, compiled: Compiled) -> None:
@@ -64,12 +67,26 @@ class SharedChanges:
         plan = session.lake.plan_changes(table.name, since + 1, until)
         rows = plan.rows_at_most
         if rows > _AT_ONCE:
-            rows = count_changes(plan, session.lake.store)
+            rows = self._count(session, plan)
         if _too_many(plan, rows):
             return delta_by_spark(session, plan, used, rows), plan
         if rows > _AT_ONCE and plan.no_row_twice:
             return late_delta(plan, used, rows, lambda: self._changed_rows(session, plan, used)), plan
         return delta_of(self._changed_rows(session, plan, used), plan, used), plan
+
+    def _count(self, session: LakeSpark, plan: ChangePlan) -> int:
+        """How many changes there are at most; delete files are read for that once."""
+        place = (plan.table.id, plan.touched)
+        with self._lock:
+            known = self._counts.get(place)
+        if known is not None:
+            return known
+        found = count_changes(plan, session.lake.store)
+        with self._lock:
+            self._counts[place] = found
+            while len(self._counts) > _COUNTS:
+                self._counts.popitem(last=False)
+        return found
 
     def _changed_rows(self, session: LakeSpark, plan: ChangePlan, used: Collection[str]) -> ChangedRows:
         """Changes in this process, in the columns in use and maybe more."""
