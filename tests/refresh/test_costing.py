@@ -71,9 +71,10 @@ def test_a_cold_start_is_forgotten_although_its_rows_were_a_few_more() -> None:
     assert expected(past, 15_108).prediction.incremental == pytest.approx(0.5, abs=0.01)
 
 
-def test_close_points_make_no_steep_line() -> None:
+def test_changes_of_one_size_say_nothing_of_larger_ones() -> None:
     past = [followed(1_000, 0.5), followed(1_001, 1.2)]
     assert expected(past, 1_010).prediction.incremental == pytest.approx(0.8, abs=0.1)
+    assert expected([followed(15_000, 0.3), followed(15_200, 0.5)], 150_000).prediction.incremental < 1.5
 
 
 def test_a_first_load_tells_only_as_long_as_nothing_was_computed_in_full_since() -> None:

@@ -107,16 +107,15 @@ class Computation:
         reports = [
             report
             for stage in self.compiled.program.stages
-            if (report := self._stage(stage, full=self._is_anew(stage, anew))) is not None
+            if (report := self._anew(stage) if self._is_anew(stage, anew) else self._stage(stage)) is not None
         ]
         strategy = ", ".join(dict.fromkeys(report.strategy for report in reports)) or "nothing"
         return self._outcome(reports, strategy, rows_in)
 
     def _result_alone(self) -> Outcome:
         """Compute the result from the sources, and leave what is stored in between as it is."""
-        rows_in = self.inputs.changed_rows
-        report = self._stage(self.compiled.program.result, full=True, alone=True)
-        return self._outcome([] if report is None else [report], "difference", rows_in)
+        report = self._anew(self.compiled.program.result, alone=True)
+        return self._outcome([report], report.strategy, self.inputs.changed_rows)
 
     def _is_anew(self, stage: Stage, anew: Extent) -> bool:
         """Whether a stage is computed from all that it reads."""
@@ -125,11 +124,8 @@ class Computation:
         changed = any(name in self.inputs.deltas for name in stage.inputs)
         return bool(stage.reasons) and (changed or (self.time_moved and stage.depends_on_time))
 
-    def _stage(
-        self, stage: Stage, *, full: bool, few: bool = True, alone: bool = False
-    ) -> StageReport | None:
-        if full:
-            return self._anew(stage, alone=alone)
+    def _stage(self, stage: Stage, *, few: bool = True) -> StageReport | None:
+        """Store what the changes of its inputs mean; None if they mean nothing."""
         began = time.monotonic()
         deltas = [self.inputs.deltas[name] for name in stage.inputs if name in self.inputs.deltas]
         small = few and all(delta.count is not None and delta.count <= SMALL for delta in deltas)
@@ -151,7 +147,7 @@ class Computation:
         if small:
             rows = self._first_rows(prepared.statement, local)
             if rows is None:
-                return self._stage(stage, full=False, few=False)
+                return self._stage(stage, few=False)
             stored = storing.few(prepared.shape, rows, lambda keys: self._settled(situation, keys))
         else:
             frame = prepared.statement.over(self.wave.session, self.inputs.frame)
@@ -159,7 +155,7 @@ class Computation:
         if stored is Unfit.SHORT:  # look for the first rows everywhere
             return self._anew(stage)
         if isinstance(stored, Unfit):
-            return self._stage(stage, full=False, few=False)
+            return self._stage(stage, few=False)
         return self._done(stage, stage.strategy, stored, began)
 
     def _anew(self, stage: Stage, *, alone: bool = False) -> StageReport:

@@ -10,8 +10,9 @@ from headwater.refresh.store import StreamStore
 
 #: How many refreshes are looked at, and how much each older one counts less than the next.
 _REMEMBERED, _DECAY = 50, 0.8
-#: Seconds that a further row takes, as long as rows in one number only were seen.
-_PER_ROW = 2e-5
+#: Seconds that a further row takes, as long as changes of about one size only were seen: none is more than so
+#: many times as large as another.
+_PER_ROW, _ONE_SIZE = 5e-6, 2.0
 #: A refresh that took so many times as long as another, row for row, met a process still cold.
 _COLD = 3.0
 #: Reasons of full refreshes that are like one that is chosen for being quicker: the result alone is computed.
@@ -84,12 +85,12 @@ def _incremental(history: list[Recorded], rows_in: int) -> float | None:
     total = sum(weight for *_, weight in points)
     mean_x = sum(x * weight for x, _, weight in points) / total
     mean_y = sum(y * weight for _, y, weight in points) / total
-    spread = sum(weight * (x - mean_x) ** 2 for x, _, weight in points)
-    if spread == 0:
+    sizes = [x for x, *_ in points]
+    if max(sizes) <= _ONE_SIZE * min(sizes):
         return mean_y + max(0.0, rows_in - mean_x) * _PER_ROW
+    spread = sum(weight * (x - mean_x) ** 2 for x, _, weight in points)
     slope = sum(weight * (x - mean_x) * (y - mean_y) for x, y, weight in points) / spread
-    # No row costs less than nothing, and nothing costs less than that either: points that lie close together
-    # would otherwise make any line.
+    # No row costs less than nothing, and nothing costs less than that either.
     slope = min(max(0.0, slope), mean_y / mean_x)
     fastest = min(each.seconds for each in history)
     return max(fastest / 2, mean_y + slope * (rows_in - mean_x))
