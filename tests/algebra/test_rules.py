@@ -169,7 +169,6 @@ SELECT a, min(b) AS m, count(DISTINCT c) AS n, sum(b) AS w FROM r GROUP BY a
 SELECT min(b) AS m, max(d) AS k FROM r WHERE c = 'x'
 SELECT min(b) + max(b) AS m FROM r
 SELECT a, sum(b) AS w, sum(b) + 1 AS w1, sum(b) / count(*) AS v FROM r GROUP BY a
-SELECT a AS rowid, b FROM r
 SELECT 1 AS one, 'x' AS word
 SELECT a FROM r WHERE false
 SELECT r.a, v.n FROM r JOIN (VALUES (1, 10), (2, 20), (NULL, 30)) AS v(k, n) ON r.a <=> v.k
