@@ -119,3 +119,28 @@ def test_large_changes_are_counted_exactly(busy: World, monkeypatch: pytest.Monk
         (result,) = busy.refresh().values()
         assert (result.reason_code, result.rows_in) == ("cheaper", gone + came)
         busy.check()
+
+
+def test_a_result_of_one_row_is_compared_by_its_values(world: World) -> None:
+    world.run(
+        "CREATE TABLE t (a INT, x DOUBLE, d DECIMAL(9, 2))",
+        "INSERT INTO t VALUES (1, 'nan', 1.10), (2, 2, 0)",
+    )
+    world.make(
+        "one", "SELECT count(*) AS n, sum(x) AS s, max(d) AS most, collect_list(x) AS all FROM t", Mode.FULL
+    )
+    world.make("largest", "SELECT max(a) AS most FROM t HAVING count(*) > 1", Mode.FULL)
+    del world.queries["one"]
+
+    def changed(statement: str) -> dict[str, tuple[int, int]]:
+        world.run(statement)
+        results = world.refresh()
+        world.check()
+        return {name: (each.rows_inserted, each.rows_deleted) for name, each in results.items()}
+
+    assert changed("UPDATE t SET a = 3 WHERE a = 1") == {"one": (0, 0), "largest": (1, 1)}
+    assert changed("DELETE FROM t WHERE a = 3") == {"one": (1, 1), "largest": (1, 1)}
+    assert changed("DELETE FROM t") == {"one": (1, 1), "largest": (1, 1)}
+    assert changed("INSERT INTO t VALUES (NULL, NULL, NULL)") == {"one": (1, 1), "largest": (1, 1)}
+    (row,) = world.con.execute("FROM one").fetchall()
+    assert row == (1, None, None, [])

@@ -178,13 +178,18 @@ class Computation:
             return None
         statement = self._prepared(replace(situation, part="computed")).statement
         frame = statement.over(self.wave.session, self.inputs.frame)
-        rows = frame.limit(MANY + 1).toArrow()
+        # Without a key there is at most one row: nothing need be counted, or joined.
+        rows = (frame.limit(MANY + 1) if storing.stage.key else frame).toArrow()
         if rows.num_rows > MANY:
             return None
         prepared = self._prepared(replace(situation, part="compared"))
         leaves = prepared.statement.leaves
         given = {leaf: Found(rows, frame.schema) for leaf, scan in leaves.items() if scan.source == COMPUTED}
-        changed = self._first_rows(prepared.statement, self._narrowed(prepared.statement, given))
+        local = self._narrowed(prepared.statement, given)
+        stored = [found.rows for leaf, found in local.items() if leaf not in given]
+        if not storing.stage.key and stored:
+            return storing.one_row(rows, stored[0])
+        changed = self._first_rows(prepared.statement, local)
         return None if changed is None else storing.compared(changed)
 
     def _done(self, stage: Stage, how: str, stored: Stored, began: float) -> StageReport:

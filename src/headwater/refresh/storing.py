@@ -90,6 +90,21 @@ class Storing:
         """Apply what differs between everything and what is stored."""
         return self._few("paired", rows, full=True)
 
+    def one_row(self, now: pa.Table, was: pa.Table) -> Stored | Unfit:
+        """The same of a result that has no key, and so at most one row."""
+        if max(now.num_rows, was.num_rows) > 1:
+            raise self._violation("There is more than one row.", "a result without a key has one row")
+        values = [_values(rows.select(self._names)) for rows in (now, was)]
+        both = [
+            *zip(self._names, now.select(self._names).columns, strict=True),
+            *((OLD + name, was.column(name)) for name in self._names),
+            *((name, was.column(name)) for name in PLACE),
+        ]
+        found = {name: column if len(column) else pa.nulls(1, column.type) for name, column in both}
+        flags = {IS: pa.array([bool(now.num_rows)]), WAS: pa.array([bool(was.num_rows)])}
+        changed = pa.table({**found, **flags})
+        return self.compared(changed.slice(0, 0) if values[0] == values[1] else changed)
+
     def _settled(self, rows: pa.Table, settle: Settle) -> pa.Table | None:
         doubtful = rows.column(IN_DOUBT)
         sure = rows.filter(pc.invert(doubtful)).drop_columns([IN_DOUBT])
@@ -282,6 +297,11 @@ class Storing:
             stream_table=self.stream,
             stage=self.stage.source,
         )
+
+
+def _values(rows: pa.Table) -> list[Any]:
+    """Rows as plain values that are equal if they are."""
+    return [_hashable(list(row.values())) for row in rows.to_pylist()]
 
 
 def _hashable(value: Any) -> Any:
