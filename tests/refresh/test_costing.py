@@ -79,7 +79,7 @@ def test_changes_of_one_size_say_nothing_of_larger_ones() -> None:
 
 def test_a_first_load_tells_only_as_long_as_nothing_was_computed_in_full_since() -> None:
     loaded = Past(Action.REINITIALIZE, 0, 1.0)
-    assert expected([followed(3, 0.4), loaded], 3).prediction.full == pytest.approx(0.5)
+    assert expected([followed(3, 0.4), loaded], 3).prediction.full == pytest.approx(0.8)
     assert expected([full(2.5), loaded], 3).prediction.full == pytest.approx(2.5)
 
 
@@ -103,4 +103,4 @@ def test_what_was_never_given_up_is_not_stale() -> None:
 def test_what_brought_everything_up_to_date_is_not_what_a_full_refresh_takes() -> None:
     past = [full(9.0, "caught_up"), full(2.0), full(8.0, "requested"), full(7.0, "created")]
     assert expected(past, 3).prediction.full == pytest.approx(2.0)
-    assert expected([full(9.0, "caught_up")], 3).prediction.full == pytest.approx(4.5)
+    assert expected([full(9.0, "caught_up")], 3).prediction.full == pytest.approx(7.2)

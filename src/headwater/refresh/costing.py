@@ -18,8 +18,8 @@ _COLD = 3.0
 #: Reasons of full refreshes that are like one that is chosen for being quicker: the result alone is computed.
 _ALIKE = ("cheaper", "much_changed", "mode_full", "not_incremental")
 #: What part of a first load that would take, before there was one: a load stores all stages, and often is the
-#: first thing that a process does. (Seen with TPC-H: 0.3 to 0.5.)
-_OF_A_LOAD = 0.5
+#: first thing that a process does. (Seen with TPC-H: 0.3 to 1.2.)
+_OF_A_LOAD = 0.8
 
 
 @dataclass(frozen=True)
