@@ -104,3 +104,11 @@ def test_what_brought_everything_up_to_date_is_not_what_a_full_refresh_takes() -
     past = [full(9.0, "caught_up"), full(2.0), full(8.0, "requested"), full(7.0, "created")]
     assert expected(past, 3).prediction.full == pytest.approx(2.0)
     assert expected([full(9.0, "caught_up")], 3).prediction.full == pytest.approx(7.2)
+
+
+def test_what_a_much_larger_change_took_is_no_cold_start() -> None:
+    past = [followed(1_200_000, 5.7), followed(120_000, 0.1), followed(120_000, 0.1), followed(12_000, 0.06)]
+    assert expected(past, 1_200_000).prediction.incremental == pytest.approx(5.0, abs=1.5)
+    assert expected(past, 12_000).prediction.incremental < 0.5
+    assert expected(past, 1_200_000).seen(1_300_000)
+    assert not expected(past[1:], 1_200_000).seen(1_200_000)

@@ -30,6 +30,8 @@ class Expected:
     #: Full refreshes since changes were last followed, and how often these were followed in memory.
     since: int = 0
     tried: int = 0
+    #: How many changed rows there were at most when they were followed.
+    largest: int = 0
 
     @property
     def cold(self) -> float:
@@ -38,6 +40,10 @@ class Expected:
         The first time that changes are followed, everything is planned that is kept for the next.
         """
         return _COLD if self.tried < 2 else 1.0
+
+    def seen(self, rows: int) -> bool:
+        """Whether about as many changes were followed before."""
+        return self.tried > 0 and rows <= _ONE_SIZE * self.largest
 
     @property
     def stale(self) -> bool:
@@ -57,19 +63,19 @@ def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
     followed = [each for each in history if each.action is Action.INCREMENTAL]
     since = history.index(followed[0]) if followed else 0
     since = sum(each in anew for each in history[:since])
-    full = _average(_warm(alike))
-    if full is None and (loaded := _average(_warm(anew))) is not None:
+    full = _average(_warm(alike, any_size=True))
+    if full is None and (loaded := _average(_warm(anew, any_size=True))) is not None:
         full = loaded * _OF_A_LOAD
     prediction = Prediction(_incremental(_warm(followed), rows_in), full)
-    return Expected(prediction, since, len(followed))
+    return Expected(prediction, since, len(followed), max((each.rows_in for each in followed), default=0))
 
 
-def _warm(history: list[Recorded]) -> list[Recorded]:
-    """Without refreshes that another undercuts by far, even if time grows as rows do."""
+def _warm(history: list[Recorded], *, any_size: bool = False) -> list[Recorded]:
+    """Without refreshes that another of about the same size undercuts by far."""
 
     def undercut(each: Recorded, other: Recorded) -> bool:
-        times = max(1.0, each.rows_in / max(1, other.rows_in))
-        return other.seconds * times * _COLD < each.seconds
+        alike = any_size or each.rows_in <= _ONE_SIZE * max(1, other.rows_in)
+        return alike and other.seconds * _COLD < each.seconds
 
     return [each for each in history if not any(undercut(each, other) for other in history)]
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 #: Everything is computed anew if following changes is expected to take so many times as long.
 GAIN = 1.05
-#: And, before anything is known, if more than this share of a source of some size changed, and rows went:
-#: rows that only come mean little more than themselves.
+#: And, before changes as large were seen, if more than this share of a source of some size changed, and rows
+#: went: rows that only come mean little more than themselves.
 MUCH, MANY = 0.05, 200_000
 
 
@@ -128,7 +128,9 @@ def _decide(
     expected = expect(store, stream, rows)
     prediction = expected.prediction
     if mode is Mode.AUTO:
-        chosen = _cheaper(expected, rows) or _much_changed(prediction, computation)
+        chosen = _cheaper(expected, rows) or (
+            None if expected.seen(rows) else _much_changed(prediction, computation)
+        )
         if chosen is not None:
             return chosen
     return Decision(
@@ -150,9 +152,7 @@ def _cheaper(expected: Expected, rows: int) -> Decision | None:
 
 
 def _much_changed(prediction: Prediction, computation: Computation) -> Decision | None:
-    """Everything anew, where much of an input changed and nothing like it was seen before."""
-    if prediction.incremental is not None:
-        return None
+    """Everything anew, where much of an input changed: for what was not seen before."""
     for name, delta in computation.inputs.deltas.items():
         rows = computation.inputs.rows_of(name)
         if not delta.only_came and delta.expected > MUCH * max(rows, MANY):
