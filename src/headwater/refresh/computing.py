@@ -178,8 +178,7 @@ class Computation:
             return None
         statement = self._prepared(replace(situation, part="computed")).statement
         frame = statement.over(self.wave.session, self.inputs.frame)
-        # Without a key there is at most one row: nothing need be counted, or joined.
-        rows = (frame.limit(MANY + 1) if storing.stage.key else frame).toArrow()
+        rows = frame.limit(MANY + 1).toArrow()
         if rows.num_rows > MANY:
             return None
         prepared = self._prepared(replace(situation, part="compared"))
@@ -187,7 +186,7 @@ class Computation:
         given = {leaf: Found(rows, frame.schema) for leaf, scan in leaves.items() if scan.source == COMPUTED}
         local = self._narrowed(prepared.statement, given)
         stored = [found.rows for leaf, found in local.items() if leaf not in given]
-        if not storing.stage.key and stored:
+        if not storing.stage.key and stored:  # at most one row: there is nothing to join
             return storing.one_row(rows, stored[0])
         changed = self._first_rows(prepared.statement, local)
         return None if changed is None else storing.compared(changed)
