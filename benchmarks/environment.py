@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,6 +32,10 @@ class Environment:
 
     def rounds(self, wanted: int) -> int:
         return 2 if self.quick else wanted
+
+    def say(self, text: str) -> None:
+        """How far a long benchmark is."""
+        print(f"  {text}", file=sys.stderr, flush=True)
 
     def place(self) -> Place:
         """A database and a data folder that nobody has used."""

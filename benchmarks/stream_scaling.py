@@ -42,6 +42,7 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
 
 
 def _times(environment: Environment, scale: float) -> dict[int, tuple[float, ...]]:
+    environment.say(f"scale {scale:g}: data and stream tables …")
     place = environment.place()
     session = generated(place, scale)
     queries = dict(session.execute("SELECT query_nr, query FROM tpch_queries()").fetchall())
@@ -56,6 +57,7 @@ def _times(environment: Environment, scale: float) -> dict[int, tuple[float, ...
         changes = Changes(place, session)
         refresh_all(streams, queries)
         for counted in [False, *[True] * environment.rounds(3)]:
+            environment.say(f"scale {scale:g}: a round{'' if counted else ' that does not count'} …")
             changes.apply(min(0.1, SHARE / scale))
             for number, text in queries.items():
                 name = str(name_of(number))

@@ -48,6 +48,7 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
             times: dict[int, list[tuple[float, float, float]]] = {number: [] for number in queries}
             actions: list[Action] = []
             for counted in [False, *[True] * environment.rounds(3)]:
+                environment.say(f"{share:.1%}: a round{'' if counted else ' that does not count'} …")
                 changes.apply(share)
                 for number, text in queries.items():
                     name = str(name_of(number))
