@@ -8,7 +8,7 @@ from typing import Any
 
 import duckdb
 
-from headwater.algebra.alone import alone, without_idle_keys
+from headwater.algebra.alone import alone, as_a_whole
 from headwater.algebra.building import Catalog, build_query
 from headwater.algebra.changes import DOUBTFUL, IN_DOUBT, IS, OLD, PLACE, WAS, changes, regrouped
 from headwater.algebra.conditions import conditions
@@ -136,7 +136,7 @@ class DuckStream:
 
     def _whole(self, relation: Relation) -> str:
         """The text of a relation that computes everything."""
-        plain = without_idle_keys(relation)
+        plain = as_a_whole(relation)
         return render(plain, dialect="duckdb", moments=self.moments, subqueries=True)
 
     def _narrowed(self, relation: Relation) -> str:

@@ -3,6 +3,8 @@
 What other stages store is computed in its place. Three things that following changes needs are left out of
 it, since Spark does not find out by itself that they change nothing: row ids that nobody asks for, which have
 to be read; groups of EXISTS' partners; and joins where a condition says the same (`Renderer.subqueries`).
+Joins are put in an order in which conditions lead from one table to the next: Spark does that for tables, but
+not for subqueries that also give row ids, and would form all pairs of tables that a FROM lists side by side.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from headwater.algebra.relations import (
     column,
     columns_of,
 )
+from headwater.algebra.rules.context import is_inner
+from headwater.algebra.rules.join import along_conditions, flatten
 from headwater.algebra.stages import Program, Stage, Stored
 
 
@@ -37,10 +41,24 @@ def alone(program: Program) -> Stage:
     return below[program.result.source]
 
 
-def without_idle_keys(relation: Relation) -> Relation:
+def as_a_whole(relation: Relation) -> Relation:
+    """A relation over sources as Spark computes all of it best."""
+    return _along_conditions(_without_idle_keys(relation))
+
+
+def _without_idle_keys(relation: Relation) -> Relation:
     """Without row ids that only make rows of aggregates' inputs, or of EXISTS' partners, distinct."""
     named = frozenset(name for node in relation.walk() for name in _names(node))
     return _without_keys(relation, named, idle=False)
+
+
+def _along_conditions(relation: Relation) -> Relation:
+    """With inner joins in an order in which conditions connect them; the same columns, the same key."""
+    if not is_inner(relation):
+        return relation.with_children(tuple(map(_along_conditions, relation.children)))
+    inputs, conditions = flatten(relation)
+    joined = along_conditions([_along_conditions(each) for each in inputs], conditions)
+    return Stored(joined, tuple((name, column(name)) for name in relation.columns), relation.key)
 
 
 def _inlined(relation: Relation, stages: Mapping[str, Stage]) -> Relation:
@@ -111,4 +129,4 @@ def _said(value: Any) -> Iterator[str]:
             yield from _said(each)
 
 
-__all__ = ["alone", "without_idle_keys"]
+__all__ = ["alone", "as_a_whole"]

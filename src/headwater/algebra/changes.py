@@ -43,8 +43,6 @@ IS, WAS = "_hw_is", "_hw_was"
 PLACE = ("_hw_file", "_hw_position", "_hw_row")
 #: Marks groups whose smallest or largest value may have gone; and what their keys are read as.
 IN_DOUBT, DOUBTFUL = "_hw_in_doubt", "@doubtful"
-#: What rows that were computed before are read as.
-COMPUTED = "@computed"
 _IS_NEW, _PLACE, _LAST = "_hw_new", "_hw_place", "_hw_last"
 
 
@@ -114,12 +112,6 @@ def computed(stage: Stage) -> Relation:
     return _renamed(stage, stage.relation)
 
 
-def compared(stage: Stage) -> Changes:
-    """What differs between the relation `COMPUTED`, which has a stage's rows, and what is stored."""
-    rows = Scan(COMPUTED, _own(_names(stage)), _own(stage.key))
-    return Changes("paired", _difference(stage, rows, None))
-
-
 def _signed(stage: Stage, moved: Relation, only_came: bool) -> Relation:
     """Net rows with their weights, each with the place of the stored row of its key."""
     rows = Net(_renamed(stage, moved))
@@ -127,7 +119,7 @@ def _signed(stage: Stage, moved: Relation, only_came: bool) -> Relation:
     if only_came:
         nowhere = tuple((name, exp.cast(exp.null(), "bigint")) for name in PLACE)
         return Project(rows, (*own, *nowhere))
-    stored = _placed(stage, only=stage.key)
+    stored = placed(stage, only=stage.key)
     joined = Join("left", rows, stored, _same(stage.key, (OLD + name for name in stage.key)))
     return Project(joined, (*own, *((name, column(name)) for name in PLACE)))
 
@@ -145,7 +137,7 @@ def _added(stage: Stage, moved: Relation) -> Relation:
     for each in stage.extrema:
         calls += [(f"_hw_came_{each.name}", each.came), (f"_hw_went_{each.name}", each.went)]
     sums = Aggregate(moved, stage.groups, tuple(calls))
-    stored = _placed(stage)
+    stored = placed(stage)
     on = _same(stage.groups, (OLD + name for name in stage.key))
     joined = Join("left", sums, stored, on, small="right" if not stage.groups else None)
     added: list[Named] = [(name, column(name)) for name in stage.groups]
@@ -186,7 +178,7 @@ def _regrouped(stage: Stage, keys: Keys) -> Relation:
     if not isinstance(outer, Project) or not isinstance(outer.child, Aggregate) or stage.child is None:
         raise ValueError(f"stage {stage.source} is not a projection of an aggregate")
     again = outer.with_children((outer.child.with_children((restrict(stage.child, keys, values),)),))
-    stored = restrict(_placed(stage), keys, [column(OLD + name) for name in stage.key])
+    stored = restrict(placed(stage), keys, [column(OLD + name) for name in stage.key])
     return _difference(stage, _renamed(stage, again), stored)
 
 
@@ -225,7 +217,7 @@ def _own(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
 def _difference(stage: Stage, now: Relation, stored: Relation | None) -> Relation:
     """Rows as they are now beside rows as they are stored, where the two differ."""
     marked = Project(now, (*((name, column(name)) for name in now.columns), ("_hw_is_now", exp.true())))
-    stored = stored or _placed(stage)
+    stored = stored or placed(stage)
     on = _same(stage.key, (OLD + name for name in stage.key))
     joined = Join("full", marked, stored, on)
     outputs = tuple((name, column(name)) for name in _names(stage))
@@ -233,7 +225,7 @@ def _difference(stage: Stage, now: Relation, stored: Relation | None) -> Relatio
     return _only_changed(stage, Project(joined, (*outputs, *_kept(stored), (IS, exists), (WAS, _was()))))
 
 
-def _placed(stage: Stage, only: Sequence[str] | None = None) -> Scan:
+def placed(stage: Stage, only: Sequence[str] | None = None) -> Scan:
     """The stored rows with their places."""
     scan = stage.stored("old", OLD)
     wanted = [OLD + name for name in only] if only is not None else scan.columns
@@ -295,7 +287,6 @@ def _comparable(stage: Stage, name: str, prefix: str = "") -> exp.Expr:
 
 
 __all__ = [
-    "COMPUTED",
     "DOUBTFUL",
     "IN_DOUBT",
     "IS",
@@ -304,7 +295,7 @@ __all__ = [
     "WAS",
     "Changes",
     "changes",
-    "compared",
     "computed",
+    "placed",
     "regrouped",
 ]

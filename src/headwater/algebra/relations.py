@@ -435,3 +435,10 @@ def conjuncts(condition: exp.Expr | None) -> tuple[exp.Expr, ...]:
     if isinstance(condition, exp.And):
         return conjuncts(condition.left) + conjuncts(condition.right)
     return (condition,)
+
+
+def has_one_row(relation: Relation) -> bool:
+    """Whether it always has exactly one row."""
+    if isinstance(relation, Project):
+        return has_one_row(relation.child)
+    return isinstance(relation, Aggregate) and not relation.groups

@@ -29,6 +29,7 @@ from headwater.algebra.relations import (
     column,
     columns_of,
     conjuncts,
+    has_one_row,
 )
 
 #: Marks the moment of the refresh before, in conditions that speak of the current time.
@@ -52,7 +53,8 @@ def render(
     """The SQL text of a relation: its columns, the rest of its key, its weight if it has one.
 
     `moments` are the texts of timestamps for `now` and `before`. With `hints` the small sides of joins are
-    broadcast by Spark. With `subqueries` EXISTS of equal values is an IN.
+    broadcast by Spark. With `subqueries` EXISTS of equal values is an IN, and the columns of a
+    single row are values.
     """
     select = Renderer(dialect, names, hints, subqueries).select(relation)
     return sql_text(select, dialect=dialect, moments=moments)
@@ -72,8 +74,8 @@ class Renderer:
     dialect: str = "spark"
     names: Callable[[Scan], str] = scan_name
     hints: bool = False
-    #: What is equal to a partner in an IN meets conditions that are known of the partner; Spark does not
-    #: conclude that from a join.
+    #: What is equal to a partner in an IN meets conditions that are known of the partner; rows are compared
+    #: with a value as soon as they are read. Spark concludes neither from a join.
     subqueries: bool = False
     _by_kind: Mapping[type[Relation], str] = field(
         default_factory=lambda: {
@@ -145,6 +147,8 @@ class Renderer:
         return exp.select(*chosen).from_(self.from_(node.child), copy=False)
 
     def _join(self, node: Join) -> exp.Select:
+        if self.subqueries and node.kind == "inner" and node.condition is None and has_one_row(node.right):
+            return self._with_values(node)
         left, right = self.from_(node.left, "_l"), self.from_(node.right, "_r")
         extra: list[exp.Expr] = []
         if node.side is not None:
@@ -163,6 +167,17 @@ class Renderer:
             join = exp.Join(this=right, on=condition, **named)
         select.append("joins", join)
         return self._hinted(select, {"left": "_l", "right": "_r"}.get(node.small or ""))
+
+    def _with_values(self, node: Join) -> exp.Select:
+        """A join with a single row: its columns are values that are computed once."""
+        given = frozenset(outgoing(node.left))
+        values = [
+            aliased(exp.select(column(name)).from_(self.from_(node.right), copy=False).subquery(), name)
+            for name in outgoing(node)
+            if name not in given
+        ]
+        chosen = plain([name for name in outgoing(node) if name in given])
+        return exp.select(*chosen, *values).from_(self.from_(node.left), copy=False)
 
     def _marked(self, relation: Relation, mark: str, alias: str) -> exp.Subquery:
         return self._over(relation, relation, aliased(exp.true(), mark)).subquery(alias, copy=False)

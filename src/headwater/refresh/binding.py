@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
-from headwater.algebra.alone import without_idle_keys
+from headwater.algebra.alone import as_a_whole
 from headwater.algebra.conditions import conditions
 from headwater.algebra.narrowing import Link, links, numbered
 from headwater.algebra.predicates import Predicate
@@ -83,7 +83,7 @@ def statement(
     relation: Relation, *, moments: Mapping[str, str], hints: bool = False, whole: bool = False
 ) -> Statement:
     """A relation as a statement over names of its own."""
-    named, leaves = numbered(without_idle_keys(relation) if whole else relation)
+    named, leaves = numbered(as_a_whole(relation) if whole else relation)
     return Statement(named, leaves, dict(moments), hints, whole)
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 
 from headwater.algebra.alone import alone
 from headwater.algebra.building import build_query
-from headwater.algebra.changes import Changes, changes, compared, computed, regrouped
+from headwater.algebra.changes import Changes, changes, computed, placed, regrouped
 from headwater.algebra.relations import Filter, Query, Relation, Scan, column, opaque_over
 from headwater.algebra.stages import SHOWN, Program, Stage, compile_query
 from headwater.errors import InvalidInputError, NotFoundError, UnsupportedError
@@ -41,8 +41,8 @@ class Situation:
     #: Whether it is computed from the sources alone, whatever other stages have stored.
     alone: bool = False
     #: What of it is asked for: groups whose smallest or largest value may have gone; its rows as they are
-    #: now; what differs between these and what is stored.
-    part: Literal["doubtful", "computed", "compared"] | None = None
+    #: now; its rows as they are stored, with their places.
+    part: Literal["doubtful", "computed", "stored"] | None = None
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ class Compiled:
                 found: Changes | None = regrouped(stage)
             case "computed":
                 found = Changes("paired", computed(stage))
-            case "compared":
-                found = compared(stage)
+            case "stored":
+                found = Changes("paired", placed(stage))
             case None:
                 found = changes(
                     stage,
@@ -95,7 +95,7 @@ class Compiled:
                 found.shape,
                 statement(found.relation, moments=moments, hints=situation.small, whole=situation.full),
             )
-        if situation.part == "compared" or not stage.depends_on_time:
+        if situation.part == "stored" or not stage.depends_on_time:
             self._prepared[situation] = made
         return made
 

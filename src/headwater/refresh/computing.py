@@ -10,7 +10,7 @@ from datetime import datetime
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from headwater.algebra.changes import COMPUTED, DOUBTFUL
+from headwater.algebra.changes import DOUBTFUL
 from headwater.algebra.narrowing import surely_empty
 from headwater.algebra.stages import Stage
 from headwater.lake.model import Table
@@ -181,15 +181,9 @@ class Computation:
         rows = frame.limit(MANY + 1).toArrow()
         if rows.num_rows > MANY:
             return None
-        prepared = self._prepared(replace(situation, part="compared"))
-        leaves = prepared.statement.leaves
-        given = {leaf: Found(rows, frame.schema) for leaf, scan in leaves.items() if scan.source == COMPUTED}
-        local = self._narrowed(prepared.statement, given)
-        stored = [found.rows for leaf, found in local.items() if leaf not in given]
-        if not storing.stage.key and stored:  # at most one row: there is nothing to join
-            return storing.one_row(rows, stored[0])
-        changed = self._first_rows(prepared.statement, local)
-        return None if changed is None else storing.compared(changed)
+        stored = self._prepared(replace(situation, part="stored")).statement
+        found = self._narrowed(stored, {})
+        return storing.everything(rows, *(each.rows for each in found.values())) if found else None
 
     def _done(self, stage: Stage, how: str, stored: Stored, began: float) -> StageReport:
         if not stored.delta.empty:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
 from headwater.algebra.relations import ROW_ID, WEIGHT
+from headwater.lake.format.equality import row_keys
 from headwater.lake.model import Column
 from headwater.lake.reading.change_plan import ChangePlan
 from headwater.lake.reading.change_reader import read_changes
@@ -168,7 +169,7 @@ def _without_equal_images(rows: pa.Table, kinds: pa.ChunkedArray[Any]) -> pa.Tab
     ids = rows.column(ROW_ID).to_numpy()
     before, after = before[np.argsort(ids[before])], after[np.argsort(ids[after])]
     values = rows.drop_columns([WEIGHT])
-    pairs = zip(values.take(before).to_pylist(), values.take(after).to_pylist(), strict=True)
+    pairs = zip(row_keys(values.take(before)), row_keys(values.take(after)), strict=True)
     same = np.fromiter((old == new for old, new in pairs), bool, len(before))
     keep = np.ones(rows.num_rows, bool)
     keep[before[same]] = keep[after[same]] = False

@@ -20,6 +20,7 @@ from headwater.algebra.changes import PLACE
 from headwater.algebra.narrowing import Link
 from headwater.algebra.predicates import And, Comparison, IsNull, Or, Predicate
 from headwater.algebra.relations import ROW_ID, WEIGHT, Scan
+from headwater.lake.format.equality import row_keys
 from headwater.lake.format.types import arrow_schema
 from headwater.lake.model import Column, Table
 from headwater.lake.reading import lookup
@@ -279,9 +280,10 @@ class Narrowing:
         if not key:
             return came
         went = moved.filter(pc.less(moved.column(WEIGHT), _ZERO))
-        gone = set(zip(*(went.column(name).to_pylist() for name in key), strict=True))
-        keys = zip(*(before.column(name).to_pylist() for name in key), strict=True)
-        kept = before.filter(pa.array([each not in gone for each in keys], pa.bool_()))
+        gone = set(row_keys(went.select(key)))
+        kept = before.filter(
+            pa.array([each not in gone for each in row_keys(before.select(key))], pa.bool_())
+        )
         return pa.concat_tables([kept.select(names).cast(came.schema), came])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,11 +19,13 @@ from headwater.algebra.changes import IN_DOUBT, IS, OLD, PLACE, WAS
 from headwater.algebra.relations import WEIGHT
 from headwater.algebra.stages import Stage
 from headwater.errors import InvariantError
+from headwater.lake.format.equality import Key, row_keys
 from headwater.lake.model import Table
 from headwater.lake.reading.scan import ScanPlan
 from headwater.refresh.deltas import Delta
 from headwater.refresh.inputs import WaveState
 from headwater.refresh.local_rows import Found
+from headwater.refresh.pairing import paired
 from headwater.spark.literals import name_sql
 from headwater.spark.reading.native import FILE, POSITION
 from headwater.spark.types import from_spark, spark_schema
@@ -86,24 +87,12 @@ class Storing:
         settled = self._settled(rows, settle) if IN_DOUBT in rows.schema.names else rows
         return Unfit.MANY if settled is None else self._few(shape, settled, full=False)
 
-    def compared(self, rows: pa.Table) -> Stored | Unfit:
-        """Apply what differs between everything and what is stored."""
-        return self._few("paired", rows, full=True)
-
-    def one_row(self, now: pa.Table, was: pa.Table) -> Stored | Unfit:
-        """The same of a result that has no key, and so at most one row."""
-        if max(now.num_rows, was.num_rows) > 1:
-            raise self._violation("There is more than one row.", "a result without a key has one row")
-        values = [_values(rows.select(self._names)) for rows in (now, was)]
-        both = [
-            *zip(self._names, now.select(self._names).columns, strict=True),
-            *((OLD + name, was.column(name)) for name in self._names),
-            *((name, was.column(name)) for name in PLACE),
-        ]
-        found = {name: column if len(column) else pa.nulls(1, column.type) for name, column in both}
-        flags = {IS: pa.array([bool(now.num_rows)]), WAS: pa.array([bool(was.num_rows)])}
-        changed = pa.table({**found, **flags})
-        return self.compared(changed.slice(0, 0) if values[0] == values[1] else changed)
+    def everything(self, now: pa.Table, was: pa.Table) -> Stored | Unfit:
+        """Apply what differs between all rows as they are now and those that are stored."""
+        keys = row_keys(now.select(self.stage.key))
+        if len(set(keys)) < len(keys):
+            raise self._violation("A key came twice.", "two new rows have the same key")
+        return self._few("paired", paired(now, was, self._names, self.stage.key), full=True)
 
     def _settled(self, rows: pa.Table, settle: Settle) -> pa.Table | None:
         doubtful = rows.column(IN_DOUBT)
@@ -181,15 +170,12 @@ class Storing:
         left[at] = False
         return came.filter(pa.array(~again)), went.filter(pa.array(left)), updated
 
-    def _keys(self, rows: pa.Table, *, stored: bool = False) -> Sequence[tuple[Any, ...]]:
+    def _keys(self, rows: pa.Table, *, stored: bool = False) -> Sequence[Key]:
         """The keys of rows, as they are now or, where both are there, as they were stored."""
         names: Sequence[str] = self.stage.key
         if stored and IS in rows.schema.names:
             names = [OLD + name for name in names]
-        columns = [rows.column(name).to_pylist() for name in names]
-        if not columns:
-            return [()] * rows.num_rows
-        return [tuple(map(_hashable, key)) for key in zip(*columns, strict=True)]
+        return row_keys(rows.select(names))
 
     def _check(self, came: pa.Table, went: pa.Table, updated: pa.Table, full: bool) -> None:
         for rows in (went, updated):
@@ -297,17 +283,3 @@ class Storing:
             stream_table=self.stream,
             stage=self.stage.source,
         )
-
-
-def _values(rows: pa.Table) -> list[Any]:
-    """Rows as plain values that are equal if they are."""
-    return [_hashable(list(row.values())) for row in rows.to_pylist()]
-
-
-def _hashable(value: Any) -> Any:
-    if isinstance(value, list):
-        return tuple(map(_hashable, value))
-    if isinstance(value, dict):
-        return tuple((name, _hashable(item)) for name, item in value.items())
-    # NaN is equal to itself as a key.
-    return "NaN" if isinstance(value, float) and value != value else value

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.lake.format.align import align_input
+from headwater.lake.format.equality import row_keys
 from headwater.lake.lake import Lake
 from headwater.lake.reading.read import read_plan
 from headwater.lake.reading.scan import ScanPlan
@@ -20,22 +21,6 @@ from headwater.typedefs import TableName
 
 #: More rows than this are not compared with each other: that a row went and came again is no mistake.
 MOST_COMPARED = 200_000
-
-
-def hashable(value: Any) -> Any:
-    """A value that is equal to others as SQL's DISTINCT means it."""
-    if isinstance(value, list):
-        return tuple(map(hashable, value))
-    if isinstance(value, dict):
-        return tuple((name, hashable(item)) for name, item in value.items())
-    # NaN is equal to itself.
-    return "NaN" if isinstance(value, float) and value != value else value
-
-
-def row_keys(rows: pa.Table) -> list[tuple[Any, ...]]:
-    """The rows as values that can be counted."""
-    columns = [[hashable(value) for value in column.to_pylist()] for column in rows.columns]
-    return list(zip(*columns, strict=True)) if columns else [()] * rows.num_rows
 
 
 def net(came: pa.Table, went: pa.Table) -> tuple[pa.Table, pa.Table]:

@@ -18,9 +18,9 @@ from headwater.errors import (
 )
 from headwater.lake.catalog import table_name
 from headwater.lake.connection import CONNECTION_LOST, Connection, Database
+from headwater.lake.format.equality import Key, row_keys
 from headwater.lake.model import Column
 from headwater.sinks.model import Sink
-from headwater.sinks.multiset import row_keys
 from headwater.sinks.positions import (
     Position,
     ensure_positions,
@@ -287,8 +287,8 @@ class _Table:
         self._copy(self._identifier, self._columns, [added])
         return Applied("changes", came.num_rows, went.num_rows)
 
-    def _keys(self, rows: pa.Table) -> list[tuple[Any, ...]]:
-        return row_keys(rows.select(list(self._key))) if self._key else [()] * rows.num_rows
+    def _keys(self, rows: pa.Table) -> list[Key]:
+        return row_keys(rows.select(list(self._key)))
 
     def _delete(self, gone: pa.Table) -> None:
         if not gone.num_rows:

@@ -9,7 +9,7 @@ the work.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sqlglot import exp
 
@@ -21,15 +21,20 @@ from headwater.algebra.relations import (
     Scan,
     columns_of,
     conjuncts,
+    has_one_row,
 )
 from headwater.algebra.rules.context import (
     Context,
+    all_of,
     concat,
     equi_condition,
     is_inner,
     keys_of,
     restrict,
 )
+
+#: Joins what is joined so far to another relation, on a condition.
+_Joining = Callable[[Relation, Relation, exp.Expr | None], Relation]
 
 
 def delta_inner(node: Relation, context: Context) -> Relation | None:
@@ -42,8 +47,25 @@ def delta_inner(node: Relation, context: Context) -> Relation | None:
         if changed is None:
             continue
         others = [*inputs[:number], *(context.old(later) for later in inputs[number + 1 :])]
-        terms.append(_joined(changed, others, conditions))
+        terms.append(_joined(changed, others, conditions, _to_the_few))
     return concat(terms)
+
+
+def along_conditions(inputs: Sequence[Relation], conditions: Sequence[exp.Expr]) -> Relation:
+    """A join of relations in an order in which conditions lead from one to the next, wherever they do.
+
+    Single rows come last: conditions that speak of their values can be brought down from there.
+    """
+    inputs, conditions = _conditions_below(inputs, conditions)
+    rows = [each for each in inputs if not has_one_row(each)] or list(inputs[:1])
+    known = frozenset(name for each in rows for name in each.all_columns)
+    early = [condition for condition in conditions if columns_of(condition) <= known]
+    joined = _joined(rows[0], rows[1:], early, lambda *sides: Join("inner", *sides))
+    for value in inputs:
+        if all(value is not each for each in rows):
+            joined = Join("inner", joined, value)
+    late = [condition for condition in conditions if all(condition is not each for each in early)]
+    return Filter(joined, all_of(part.copy() for part in late)) if late else joined
 
 
 def flatten(node: Relation) -> tuple[list[Relation], list[exp.Expr]]:
@@ -74,9 +96,11 @@ def _conditions_below(
     return below, rest
 
 
-def _joined(changed: Relation, others: Sequence[Relation], conditions: Sequence[exp.Expr]) -> Relation:
-    """One term: from the delta along the conditions to all other relations."""
-    bound, waiting, open_ = changed, list(others), list(conditions)
+def _joined(
+    first: Relation, others: Sequence[Relation], conditions: Sequence[exp.Expr], join: _Joining
+) -> Relation:
+    """From a relation along the conditions to all others."""
+    bound, waiting, open_ = first, list(others), list(conditions)
     while waiting:
         following = min(waiting, key=lambda each: _distance(bound, each, open_))
         waiting.remove(following)
@@ -84,8 +108,13 @@ def _joined(changed: Relation, others: Sequence[Relation], conditions: Sequence[
         ready = [condition for condition in open_ if columns_of(condition) <= known]
         open_ = [condition for condition in open_ if condition not in ready]
         condition = exp.and_(*(part.copy() for part in ready)) if ready else None
-        bound = Join("inner", bound, _narrowed(bound, following, condition), condition, small="left")
+        bound = join(bound, following, condition)
     return Filter(bound, exp.and_(*(part.copy() for part in open_))) if open_ else bound
+
+
+def _to_the_few(bound: Relation, other: Relation, condition: exp.Expr | None) -> Relation:
+    """What is joined to the few rows that a delta leads to."""
+    return Join("inner", bound, _narrowed(bound, other, condition), condition, small="left")
 
 
 def _distance(bound: Relation, other: Relation, conditions: Sequence[exp.Expr]) -> int:
