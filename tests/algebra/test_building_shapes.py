@@ -6,8 +6,9 @@ from typing import TypeVar
 
 import pytest
 import sqlglot
-from tests.algebra.building_world import build, expected, filled, result
+from tests.algebra.building_world import build, expected, filled, result, rows
 
+from headwater.algebra.alone import as_a_whole
 from headwater.algebra.relations import (
     Aggregate,
     Filter,
@@ -292,3 +293,27 @@ def test_a_sample_and_a_pivot_are_opaque() -> None:
 def test_a_star_over_something_unknown_asks_for_names() -> None:
     with pytest.raises(Exception, match="Name the columns"):
         build("SELECT * FROM (SELECT a, b FROM r) PIVOT (sum(b) FOR a IN (1, 2))")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT r.a, t.v FROM r, s, t WHERE r.a = t.a AND t.k = s.b AND r.b > 0",
+        "SELECT r.a FROM r, s CROSS JOIN t WHERE r.a = t.a AND s.y = t.v AND s.b < (SELECT max(k) FROM t)",
+        "SELECT v FROM r, s, t WHERE r.a = t.a AND t.k = s.b AND EXISTS (SELECT 1 FROM s u WHERE u.b = r.b)",
+        "SELECT r.a, s.y FROM r, s, t WHERE r.a = t.a AND t.k = s.b ORDER BY v, y LIMIT 4",
+        "SELECT a, b FROM r WHERE x > (SELECT avg(x) FROM r) AND b IS NOT NULL",
+        "SELECT r.b, count(*) FROM r, s, t WHERE t.a = s.a AND t.v = r.b GROUP BY r.b",
+    ],
+)
+def test_a_whole_query_joins_along_its_conditions(sql: str) -> None:
+    """Tables that are listed side by side are not paired with each other if a third one connects them."""
+    query = build(sql)
+    whole = as_a_whole(query.relation)
+    assert "CROSS" not in render(whole, subqueries=True)
+    assert (whole.columns, whole.key) == (query.relation.columns, query.relation.key)
+    chosen = ", ".join(f'"{name}"' for _, name in query.outputs)
+    text = render(whole, dialect="duckdb", subqueries=True)
+    for seed in (None, 1, 2, 3):
+        session = filled(seed)
+        assert rows(session, f"SELECT {chosen} FROM ({text})") == result(session, query)

@@ -9,9 +9,10 @@ import pytest
 from headwater.refresh import computing, deciding
 from headwater.refresh.deciding import Decision
 from headwater.refresh.deltas import Delta
-from headwater.refresh.model import Action, Frontier, Mode
+from headwater.refresh.model import Action, Definition, Frontier, Mode
 from headwater.refresh.shared_changes import SharedChanges
 from headwater.refresh.streams import Streams
+from headwater.typedefs import TableName
 from tests.refresh.conftest import World
 
 #: The two inner aggregates are stages of their own, which hold more rows than the result.
@@ -67,8 +68,10 @@ def test_what_is_left_behind_is_caught_up_with_before_changes_are_followed(
     assert step(busy, "UPDATE orders SET note = 'x' WHERE id = 1") == (Action.NO_DATA, "no_changes", True)
     choose(monkeypatch, None)
     assert "left what is stored in between behind" in str(busy.streams.explain("busy"))
+    assert [status.catch_up_due for status in busy.streams.status()] == [True]
     assert step(busy, "UPDATE orders SET customer = 2 WHERE id < 9") == (Action.FULL, "caught_up", False)
     assert "behind" not in str(busy.streams.explain("busy"))
+    assert [status.catch_up_due for status in busy.streams.status()] == [False]
     assert step(busy, "DELETE FROM orders WHERE customer = 4") == (Action.INCREMENTAL, "incremental", False)
     busy.run("UPDATE orders SET amount = amount + 1")
     assert busy.refresh(full=True)["busy"].reason_code == "requested"
@@ -144,3 +147,57 @@ def test_a_result_of_one_row_is_compared_by_its_values(world: World) -> None:
     assert changed("INSERT INTO t VALUES (NULL, NULL, NULL)") == {"one": (1, 1), "largest": (1, 1)}
     (row,) = world.con.execute("FROM one").fetchall()
     assert row == (1, None, None, [])
+
+
+def test_what_a_full_refresh_stored_stays_readable_at_its_snapshot(
+    busy: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(monkeypatch, "cheaper")
+    known = {busy.snapshots(): busy.rows("FROM busy")}
+    for text in (
+        "DELETE FROM orders WHERE customer < 3",
+        "UPDATE orders SET customer = NULL WHERE id % 2 = 0",
+        "DELETE FROM orders",
+        "INSERT INTO orders SELECT range, range % 3, 50 FROM range(20)",
+    ):
+        step(busy, text)
+        known[busy.snapshots()] = busy.rows("FROM busy")
+    storage = str(busy.streams.get("busy").storage.table)
+    for snapshot, rows in known.items():
+        assert busy.rows(f"SELECT n, customers, last FROM {storage} AT (VERSION => {snapshot})") == rows
+
+
+@pytest.mark.parametrize("action", [Action.FULL, Action.INCREMENTAL])
+def test_rows_are_compared_as_sql_compares_them(
+    world: World, monkeypatch: pytest.MonkeyPatch, action: Action
+) -> None:
+    """NULLs and NaN equal themselves, also as keys; Python has no dates before the year 1 and after 9999."""
+    choose(monkeypatch, "cheaper" if action is Action.FULL else None)
+    world.run(
+        "CREATE TABLE t (k DATE, since TIMESTAMPTZ, x DOUBLE, n INT)",
+        "INSERT INTO t VALUES ('12000-02-03', '20000-01-01 00:00:00+00', 'nan', 1), (NULL, NULL, NULL, 1),"
+        "('0044-03-15 (BC)', '0044-03-15 (BC) 12:00:00+00', '-1.5', 1), ('2020-01-01', NULL, 'inf', 1)",
+        "CREATE TABLE names AS SELECT DISTINCT k, k::VARCHAR AS name FROM t",
+        "INSERT INTO names VALUES ('13000-01-01', 'moved')",
+    )
+    summed = "SELECT k, since, x, sum(n) AS n, max(since) AS last FROM t GROUP BY k, since, x"
+    named = "SELECT t.k, name, n FROM t JOIN names ON t.k = names.k"
+    for name, query in (("summed", summed), ("named", named)):
+        world.streams.create(Definition(TableName("main", name), query, mode=Mode.AUTO))
+
+    def changed(text: str) -> tuple[int, int]:
+        world.run(text)
+        results = world.refresh()
+        assert {result.action for result in results.values()} == {action}, results
+        shown = "SELECT k::VARCHAR, epoch_us(since), x::VARCHAR, n, epoch_us(last) FROM ({})"
+        assert world.rows(shown.format("FROM summed")) == world.rows(shown.format(summed))
+        shown = "SELECT k::VARCHAR, name, n FROM ({})"
+        assert world.rows(shown.format("FROM named")) == world.rows(shown.format(named))
+        return results["summed"].rows_inserted, results["summed"].rows_deleted
+
+    assert changed("INSERT INTO t VALUES ('2021-01-01', NULL, 1, 1)") == (1, 0)
+    assert changed("UPDATE t SET n = 2 WHERE k > '9999-01-01'") == (1, 1)
+    assert changed("UPDATE t SET n = 2 WHERE k IS NULL") == (1, 1)
+    assert changed("UPDATE t SET n = 2 WHERE k < '0001-01-01'") == (1, 1)
+    assert changed("UPDATE t SET k = '13000-01-01', n = 5 WHERE k > '9999-01-01'") == (1, 1)
+    assert changed("DELETE FROM t WHERE k > '2020-06-01'") == (0, 2)

@@ -66,6 +66,9 @@ class StatusList:
                     since = "" if sink.failing_since is None else f" since {moment(sink.failing_since)}"
                     text = f" {sink.sink} failed {sink.failures} times{since}: {sink.last_error}"
                     yield Line((("sink ", "fail"), (one.name, "bold"), (text, "")))
+            if one.catch_up_due:
+                text = " computed only its result of late: the next change that is followed catches up first"
+                yield Line((("note ", ""), (one.name, "bold"), (text, "")))
             if one.failures:
                 times = "once" if one.failures == 1 else f"{one.failures} times in a row"
                 yield Line(

@@ -69,6 +69,7 @@ _STATUS = (
     ("lag_seconds", "double"),
     ("failures", "int"),
     ("last_error", "string"),
+    ("catch_up_due", "boolean"),
 )
 _SINKS = (
     ("stream_table", "string"),

@@ -363,7 +363,10 @@ def _between(column: Column, values: Any, nulls: bool) -> Predicate | None:
     """A condition that prunes files: the column is not outside of all values."""
     if not len(values):
         return IsNull((column.name,)) if nulls else None
-    bounds: Any = pc.min_max(values).as_py()
+    try:
+        bounds: Any = pc.min_max(values).as_py()
+    except OverflowError:  # Python has no date before the year 1 and after 9999
+        return None
     inside = And(
         (
             Comparison((column.name,), ">=", bounds["min"]),

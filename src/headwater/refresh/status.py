@@ -39,6 +39,8 @@ class StreamStatus:
     last_error: str | None
     #: Where it is published, and how far.
     sinks: tuple[SinkStatus, ...] = ()
+    #: Whether full refreshes left what is stored in between behind, to be caught up with once.
+    catch_up_due: bool = False
     #: What its view says of it: query, source_table_ids, refreshed_at, data_snapshot_id, …
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -77,6 +79,7 @@ def status_of(lake: Lake, store: StreamStore, stream: StreamTable, state: Catalo
         stream.failures,
         stream.last_error,
         tuple(sink_statuses(Secrets(lake), stream)),
+        stream.frontier is not None and stream.frontier.behind,
         _tags(stream, state),
     )
 
