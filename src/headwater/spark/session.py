@@ -41,6 +41,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Each column made in Python would first look for the line of the caller's code, and for a notebook.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Code that was compiled for one query is still there when its turn comes again.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 #: Lines that a JVM prints whenever Spark starts, and that say nothing.
 _NOISE = (
@@ -126,6 +128,8 @@ def _for_master(master: str) -> dict[str, str]:
         "spark.driver.memory": f"{min(8192, max(1024, memory // 4))}m",
         # On one machine the stages of a small refresh are mostly the overhead of their tasks.
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
+        # What is large is divided further, so that each part can be sorted in memory; small parts are united.
+        "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(32 * (os.cpu_count() or 1)),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
