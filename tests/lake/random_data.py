@@ -24,7 +24,7 @@ SCALAR_TEXTS = (
 NESTED_TEXTS = (
     "int32[]", "varchar[]", "struct(a int32, b varchar)", "map(varchar, int64)", "struct(x double, y date[])",
     "timestamptz[]", "map(int32, struct(q varchar))", "uuid[]", "struct(j json, u uuid, d decimal(20,4))[]",
-    "float32[][]",
+    "float32[][]", "struct(x double, m map(varchar, json), u struct(v uuid)[])",
 )  # fmt: skip
 
 _WORDS = (

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from headwater.errors import InvalidInputError
 from headwater.lake.format.casting import by_name, cast_array, cast_column
+from headwater.lake.format.leaves import elements
 from headwater.lake.format.texts import FLOATS, INTEGERS
 from headwater.lake.format.types import AnyArray, AnyType, arrow_schema, arrow_type, decimal_parts, type_text
 from headwater.lake.format.values import literal_array
@@ -328,7 +329,7 @@ def _null_violations(array: AnyArray, column: Column, path: str) -> Iterator[tup
         # Arrow ends the process when it is asked for the parents of a map's entries.
         lists = array.cast(pa.list_(array.type.field(0))) if column.type == "map" else array
         parents: AnyArray = pc.list_parent_indices(lists)
-        entries = lists.flatten()
+        entries = elements(lists)
         parts = [entries.field(0), entries.field(1)] if column.type == "map" else [entries]
         for child, part in zip(column.children, parts, strict=True):
             for inner, row in _null_violations(part, child, f"{path}.{child.name}"):

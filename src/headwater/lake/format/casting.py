@@ -13,6 +13,7 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.lake.format.leaves import elements
 from headwater.lake.format.types import AnyArray, AnyField, arrow_field, arrow_type
 from headwater.lake.model import Column
 from headwater.storage.parquet import rescaled
@@ -132,7 +133,7 @@ def _list_parts(array: AnyArray) -> tuple[AnyArray, AnyArray]:
     sizes: AnyArray = pc.list_value_length(array)
     lengths: AnyArray = pc.fill_null(sizes, 0).cast(pa.int32())
     ends = pc.cumulative_sum(lengths)
-    return pa.concat_arrays([pa.array([0], pa.int32()), ends]), array.flatten()
+    return pa.concat_arrays([pa.array([0], pa.int32()), ends]), elements(array)
 
 
 def _cast_map(array: AnyArray, column: Column, pick: Picker, fill: Filler, leaf: LeafCast | None) -> AnyArray:

@@ -30,8 +30,13 @@ def _leaf_arrays(column: Column, array: AnyArray) -> Iterator[tuple[Column, AnyA
         for child, part in zip(column.children, array.flatten(), strict=True):
             yield from _leaf_arrays(child, part)
     elif column.type == "list":
-        yield from _leaf_arrays(column.children[0], array.flatten())
+        yield from _leaf_arrays(column.children[0], elements(array))
     else:
-        entries = array.cast(pa.list_(array.type.field(0))).flatten()
+        entries = elements(array.cast(pa.list_(array.type.field(0))))
         for child, part in zip(column.children, entries.flatten(), strict=True):
             yield from _leaf_arrays(child, part)
+
+
+def elements(lists: AnyArray) -> AnyArray:
+    """What is in all lists. Where there is none, Arrow cannot make an empty array of UUIDs or JSON texts."""
+    return lists.flatten() if lists.null_count < len(lists) else lists.values.slice(0, 0)
