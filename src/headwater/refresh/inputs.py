@@ -113,6 +113,11 @@ class WaveState:
         reading.bytes += sum(change.file.file_size_bytes for change in plan.files)
         return delta
 
+    def nothing_moved(self, table: Table, since: SnapshotId, used: frozenset[str]) -> bool:
+        """Whether the changes that were found are all that happened: compaction moves rows besides."""
+        found = self._changes.get((table.id, since, used))
+        return found is not None and not found[1].moves and not found[1].mixed
+
     def keep(self, frame: DataFrame) -> DataFrame:
         """Let Spark hold what it computes of this, as long as the wave lasts."""
         self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
@@ -194,6 +199,13 @@ class Inputs:
         session = self.wave.session
         both = committed.data(session).select(*names).unionAll(moved.data(session).select(*names))
         return Delta(both.schema, frame=both, at_most=committed.expected + moved.expected)
+
+    def stayed_in_place(self, name: str) -> bool:
+        """Whether no row of a source was moved from file to file since, or is changed by this wave."""
+        source = self.compiled.sources[name]
+        if source.table.id in self.wave.moved or source.table.id in self.wave.made:
+            return False
+        return self.wave.nothing_moved(source.table, self._since[name], self.compiled.used_columns[name])
 
     def since(self, name: str) -> SnapshotId:
         """The snapshot a source was seen at by the refresh before."""

@@ -7,8 +7,8 @@ given are small tables, all of them here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -96,11 +96,13 @@ class Narrowing:
             ready = frozenset(known)
             for together in self._together(chosen):
                 choices = _common([chosen[leaf] for leaf in together])
-                found = self._look_up(leaves[together[0]], choices)
+                version = self._versions(leaves[together[0]], choices)
                 for leaf in together:
                     links = waiting.pop(leaf)
-                    # What is too much for all of them may still not be for one.
-                    own = found or (self._look_up(leaves[leaf], chosen[leaf]) if len(together) > 1 else None)
+                    own = version(leaves[leaf])
+                    if own is None and len(together) > 1:
+                        # What is too much for all of them may still not be for one.
+                        own = self._versions(leaves[leaf], chosen[leaf])(leaves[leaf])
                     if own is not None:
                         known[leaf] = self._of_consequence(leaf, own)
                     elif later := tuple(link for link in links if not ready >= link.leaves):
@@ -111,8 +113,7 @@ class Narrowing:
                 read = scan.source, scan.version
                 if read not in whole:
                     whole[read] = self._whole(scan)
-                found = whole[read]
-                if found is not None:
+                if (found := whole[read]) is not None:
                     known[leaf] = found
         return known
 
@@ -136,7 +137,8 @@ class Narrowing:
         groups: dict[tuple[Any, ...], list[str]] = {}
         for leaf, choices in chosen.items():
             scan = self.statement.leaves[leaf]
-            place = (scan.source, scan.version, choices[0].column, choices[0].values.type)
+            version = "new" if self._told_by_delta(scan) else scan.version
+            place = (scan.source, version, choices[0].column, choices[0].values.type)
             groups.setdefault(place, []).append(leaf)
         return groups.values()
 
@@ -160,6 +162,57 @@ class Narrowing:
 
     # -- tables -------------------------------------------------------------------------------------
 
+    def _told_by_delta(self, scan: Scan) -> bool:
+        """Whether a source's rows before its changes are those after them, but for the changes.
+
+        Then nothing need be looked up twice, nor be read of rows that went: they are in the delta. Row ids
+        say which rows came, so no row may have been moved to another file meanwhile.
+        """
+        source, delta = self.inputs.compiled.sources.get(scan.source), self.inputs.deltas.get(scan.source)
+        if scan.source in self.inputs.tables or source is None or delta is None or delta.rows is None:
+            return False
+        return self.inputs.stayed_in_place(scan.source)
+
+    def _versions(self, scan: Scan, choices: Sequence[_Choice]) -> Callable[[Scan], Found | None]:
+        """Rows of a table for scans of it as it was or as it is; they are looked up once, if that will do."""
+        if not self._told_by_delta(scan):
+            found = self._look_up(scan, choices)
+            return lambda _: found
+        now = self._look_up(replace(scan, version="new"), choices)
+        before: list[Found] = []
+
+        def version(wanted: Scan) -> Found | None:
+            if now is None or wanted.version == "new":
+                return now
+            if not before:
+                before.append(self._before(now, scan.source, choices[0]))
+            return before[0]
+
+        return version
+
+    def _before(self, now: Found, source: str, choice: _Choice) -> Found:
+        """Rows as they were before the changes of a source, from those as they are."""
+        rows = self.inputs.deltas[source].rows
+        column = self.inputs.compiled.sources[source].table.column(choice.column)
+        if rows is None or column is None:
+            raise ValueError(f"{source} was looked up by its changes")
+        came = pc.greater(rows.column(WEIGHT), _ZERO)
+        stayed = pc.invert(pc.is_in(now.rows.column(ROW_ID), value_set=rows.filter(came).column(ROW_ID)))
+        went = rows.filter(pc.invert(came))
+        alike = _alike(choice.values, column).cast(went.schema.field(choice.column).type)
+        chosen = pc.is_in(went.column(choice.column), value_set=alike)
+        if choice.nulls:
+            chosen = pc.or_(chosen, pc.is_null(went.column(choice.column)))
+        back = went.filter(chosen).select(now.rows.schema.names).cast(now.rows.schema)
+        return Found(pa.concat_tables([now.rows.filter(stayed), back]), now.schema)
+
+    def _needed(self, scan: Scan) -> frozenset[str]:
+        """The stored columns that are read of a table for a scan, and for those that share its rows."""
+        if not self._told_by_delta(scan):
+            return self._names[scan.source, scan.version]
+        both = (self._names.get((scan.source, version), frozenset()) for version in ("old", "new"))
+        return frozenset({ROW_ID}).union(*both)
+
     def _look_up(self, scan: Scan, choices: Sequence[_Choice]) -> Found | None:
         name, values, nulls = choices[0].column, choices[0].values, choices[0].nulls
         table = self._table(scan)
@@ -172,7 +225,7 @@ class Narrowing:
         moved = self._moved(scan, table)
         if moved is None:
             return None
-        names = self._names[scan.source, scan.version]
+        names = self._needed(scan)
         stored = scan.source in self.inputs.tables
         extra = self.inputs.wave.keys.get(table.id, ()) if moved.num_rows else ()
         wanted = [c for c in table.columns if c.name in names or c.name in extra]

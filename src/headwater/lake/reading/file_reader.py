@@ -84,7 +84,7 @@ def read_file(
     With `part` only the pieces that begin at one of these positions, the second of them not included.
     """
     with explained(plan, scan.file):
-        selection = live_rows(store, plan, scan)
+        selection: Selection = live_rows(store, plan, scan)
         if part is not None:
             selection = _Part(selection, *part)
         yield from read_selected(store, plan, scan.file, request, selection, rows_at_once)
@@ -97,7 +97,7 @@ def parts_of(file: DataFile, rows_at_once: int) -> list[tuple[int, int]]:
     return list(pairwise([*bounds, sys.maxsize]))
 
 
-def live_rows(store: Store, plan: ScanPlan, scan: FileScan) -> Selection:
+def live_rows(store: Store, plan: ScanPlan, scan: FileScan) -> _LiveRows:
     """Those rows of a scan's file that there are at the plan's snapshot."""
     gone = (
         deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id)
@@ -135,6 +135,15 @@ class _LiveRows:
     @property
     def by_snapshot(self) -> bool:
         return self.max_snapshot is not None
+
+    def among(self, positions: Positions) -> Positions:
+        """Those of some positions where there are such rows, if these need not be looked at."""
+        if not len(self.gone):
+            return positions
+        places = np.searchsorted(self.gone, positions)
+        places[places == len(self.gone)] = 0
+        alive: Positions = positions[self.gone[places] != positions]
+        return alive
 
     def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
         if snapshots is not None and self.max_snapshot is not None and self.max_snapshot < snapshots[0]:

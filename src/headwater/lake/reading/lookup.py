@@ -18,7 +18,13 @@ from headwater.lake.connection import Database
 from headwater.lake.format.types import AnyArray, no_rows
 from headwater.lake.model import Column
 from headwater.lake.reading.deletes import Positions
-from headwater.lake.reading.file_reader import Mask, Selection, explained, live_rows, read_selected
+from headwater.lake.reading.file_reader import (
+    Mask,
+    Selection,
+    explained,
+    live_rows,
+    read_selected,
+)
 from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.read import ROWS_AT_ONCE, inlined_of_plan, read_concurrently
 from headwater.lake.reading.request import Request
@@ -83,9 +89,13 @@ def find_rows(
     def read(numbered: tuple[int, FileScan]) -> Iterator[pa.Table]:
         number, scan = numbered
         with explained(plan, scan.file):
-            selection = live_rows(store, plan, scan)
+            live = live_rows(store, plan, scan)
+            # Whether a row is there is asked of the few that are found, if its place tells.
+            selection: Selection = live if live.by_snapshot or not wanted else _All()
             for each in wanted:
                 positions = _positions(store, plan, scan, each, selection, kept)
+                if isinstance(selection, _All):
+                    positions = live.among(positions)
                 if not len(positions):
                     return
                 selection = _Chosen(positions)
@@ -125,6 +135,19 @@ def _positions(
         if mask.any():
             hits.append(piece.column(1).to_numpy()[mask])
     return np.concatenate(hits)
+
+
+@dataclass(frozen=True)
+class _All:
+    """All rows that a file has."""
+
+    by_snapshot: bool = False
+
+    def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
+        return False
+
+    def kept(self, first: int, count: int, snapshots: Positions | None) -> Mask | None:
+        return None
 
 
 @dataclass(frozen=True)
