@@ -130,6 +130,7 @@ def _for_master(master: str) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
         # What is large is divided further, so that each part can be sorted in memory; small parts are united.
         "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(32 * (os.cpu_count() or 1)),
+        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
