@@ -20,8 +20,9 @@ class LakeSettings:
     data_path: str | None = None
     encrypted: bool = False
     folder: str = DEFAULT_FOLDER
-    #: Megabytes of memory for columns of files that refreshes look things up in again and again.
-    keep_mb: int = 1024
+    #: Megabytes of memory for columns of files that refreshes look things up in again and again; by default
+    #: an eighth of the machine's.
+    keep_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ class LakeSection(_Section):
     data_path: str | None = Field(default=None, min_length=1)
     encrypted: bool = False
     folder: str = Field(default=DEFAULT_FOLDER, min_length=1)
-    keep_mb: int = Field(default=1024, ge=0)
+    keep_mb: int | None = Field(default=None, ge=0)
 
     def plain(self) -> LakeSettings:
         """The section as plain data."""

@@ -34,7 +34,8 @@ class Services:
         """The DuckLake catalog: transactions, snapshots, scans, reads."""
         self.settings = settings
         """What the settings file and the environment say."""
-        lake.kept_columns.most_bytes = settings.lake.keep_mb << 20
+        if settings.lake.keep_mb is not None:
+            lake.kept_columns.most_bytes = settings.lake.keep_mb << 20
         self._server = server
         self._given_spark = spark
 

@@ -6,6 +6,7 @@ forgotten. Kept are columns of single row groups as the file has them: deletes, 
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from threading import Lock
@@ -14,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-#: How much is kept, if nobody says otherwise.
-MOST_BYTES = 1 << 30
+#: What part of the machine's memory is used, if nobody says otherwise; how much that is at least and most.
+_PART, _LEAST, _MOST = 8, 256 << 20, 4 << 30
 #: A column that would take more than this part of everything is not kept.
 _LARGEST = 0.25
 
@@ -25,8 +26,8 @@ _Place = tuple[str, int, str]
 class KeptColumns:
     """Decoded columns by file, row group and name, and the footers of their files."""
 
-    def __init__(self, most_bytes: int = MOST_BYTES):
-        self.most_bytes = most_bytes
+    def __init__(self, most_bytes: int | None = None):
+        self.most_bytes = _usual_bytes() if most_bytes is None else most_bytes
         self.bytes = 0
         """How much is kept now, footers aside."""
         self._columns: OrderedDict[_Place, pa.ChunkedArray[Any]] = OrderedDict()
@@ -81,3 +82,8 @@ class KeptColumns:
                 (path, _, _), gone = self._columns.popitem(last=False)
                 self.bytes -= gone.nbytes
                 self._footers.pop(path, None)
+
+
+def _usual_bytes() -> int:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(_MOST, max(_LEAST, memory // _PART))

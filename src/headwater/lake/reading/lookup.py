@@ -33,6 +33,8 @@ from headwater.storage.store import Store
 
 #: Where a column left a larger share of a file's rows than this, the next one is looked at.
 _FEW = 0.1
+#: … and so is it where the files together would have more than this part of the most rows that may be found.
+_SHARE = 4
 #: What a row's place is called: the number of a file of the plan, or -1 - that of a table of inlined rows.
 PLACE = "headwater place"
 #: The hidden columns that can be asked for here, beside `PLACE`.
@@ -85,6 +87,8 @@ def find_rows(
         ids = rows.column("rowid")
         found.append(_placed(rows.select(list(columns)), ids, ids, -1 - number))
     rest = Request.of(plan.table, columns, None, HIDDEN)
+    # A share of what may be found at all: beyond it a further column can make the difference.
+    enough = most / (_SHARE * max(1, len(plan.files)))
 
     def read(numbered: tuple[int, FileScan]) -> Iterator[pa.Table]:
         number, scan = numbered
@@ -99,7 +103,7 @@ def find_rows(
                 if not len(positions):
                     return
                 selection = _Chosen(positions)
-                if len(positions) <= _FEW * scan.file.record_count:
+                if len(positions) <= min(_FEW * scan.file.record_count, enough):
                     break
             for piece in read_selected(store, plan, scan.file, rest, selection, 1, kept):
                 own = piece.select(list(columns))
