@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headwater.lake.lake import Lake
+from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.lookup import PLACE, Wanted, find_rows
+from headwater.lake.reading.searching import _found
 
 
 def found(
@@ -20,8 +25,11 @@ def found(
     kind = lake.read("t", at).schema.field(column.name).type
     wanted = Wanted(column, pa.array(values, kind), nulls)
     got = find_rows(plan, lake.store, lake.db, [wanted], ["id", "word"], 10_000)
+    again = find_rows(plan, lake.store, lake.db, [wanted], ["id", "word"], 10_000, kept=lake.kept_columns)
     assert got is not None
+    assert again is not None
     rows = got[1]
+    assert again[1].equals(rows)
     assert set(rows.schema.names) == {"id", "word", "file_row_number", "rowid", PLACE}
     places = [row[PLACE] for row in rows.to_pylist()]
     assert all(place < len(got[0].files) for place in places)
@@ -95,3 +103,23 @@ def test_a_column_that_leaves_many_rows_is_followed_by_the_next(lake: Lake) -> N
     got = find_rows(plan, lake.store, lake.db, asked, ["id"], 10)
     assert got is not None
     assert sorted(got[1].column("id").to_pylist()) == [5, 5, 999]
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+@pytest.mark.parametrize("statistics", [True, False])
+def test_numbers_are_searched_for_in_row_groups(tmp_path: Path, in_order: bool, statistics: bool) -> None:
+    """Keys that repeat, within and across row groups, and values that no row has."""
+    dice = random.Random(7)
+    numbers = [dice.choice([-(2**63), 2**63 - 1, *range(-50, 50)]) for _ in range(1000)]
+    numbers = sorted(numbers) if in_order else numbers
+    file = tmp_path / "f.parquet"
+    pq.write_table(pa.table({"a": numbers}), file, row_group_size=64, write_statistics=statistics)
+    kept = KeptColumns()
+    for _ in range(50):
+        chosen = dice.sample([-(2**63), 2**63 - 1, *range(-60, 60)], dice.randint(0, 20))
+        values = pa.array(chosen, pa.int64())
+        with pa.OSFile(str(file)) as source:
+            parquet = kept.open(str(file), source)
+            wanted = np.sort(values.to_numpy())
+            found = [int(n) for part in _found(str(file), parquet, "a", wanted, values, kept) for n in part]
+        assert found == [place for place, number in enumerate(numbers) if number in chosen]

@@ -357,6 +357,13 @@ def _snapshots(metadata: pq.FileMetaData, groups: list[int], layout: _Layout) ->
     return min(bounds), max(bounds)
 
 
+def own_name(schema: pa.Schema, plan: ScanPlan, file: DataFile, column: Column) -> str | None:
+    """What a file calls a column that it has by its field id; None if it is found in another way, or not."""
+    if file.mapping_id is not None:
+        return None
+    return next((field.name for field in schema if field_id(field) == column.id), None)
+
+
 @contextmanager
 def explained(plan: ScanPlan, file: DataFile) -> Iterator[None]:
     """Say of which table and snapshot a file is that cannot be read."""

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -23,6 +26,15 @@ _LARGEST = 0.25
 _Place = tuple[str, int, str]
 
 
+@dataclass(frozen=True)
+class Bounds:
+    """The least and the greatest number of each row group, and the position at which it begins."""
+
+    least: npt.NDArray[np.int64]
+    most: npt.NDArray[np.int64]
+    first: npt.NDArray[np.int64]
+
+
 class KeptColumns:
     """Decoded columns by file, row group and name, and the footers of their files."""
 
@@ -32,6 +44,8 @@ class KeptColumns:
         """How much is kept now, footers aside."""
         self._columns: OrderedDict[_Place, pa.ChunkedArray[Any]] = OrderedDict()
         self._footers: dict[str, pq.FileMetaData] = {}
+        self._bounds: dict[tuple[str, str], Bounds] = {}
+        self._in_order: dict[_Place, bool] = {}
         self._lock = Lock()
 
     def open(self, path: str, source: pa.NativeFile) -> pq.ParquetFile:
@@ -70,6 +84,22 @@ class KeptColumns:
         ]
         return pa.Table.from_arrays(arrays, names=names)
 
+    def bounds(self, path: str, parquet: pq.ParquetFile, name: str) -> Bounds:
+        """What the statistics of a column of whole numbers say of its row groups."""
+        found = self._bounds.get((path, name))
+        if found is None:
+            found = self._bounds[path, name] = _bounds(parquet.metadata, name)
+        return found
+
+    def in_order(self, path: str, group: int, name: str, column: pa.ChunkedArray[Any]) -> bool:
+        """Whether no number of a row group is less than the one before."""
+        place = (path, group, name)
+        found = self._in_order.get(place)
+        if found is None:
+            numbers = column.combine_chunks().to_numpy()
+            found = self._in_order[place] = bool((numbers[:-1] <= numbers[1:]).all())
+        return found
+
     def _keep(self, place: _Place, column: pa.ChunkedArray[Any]) -> None:
         size = column.nbytes
         if size > _LARGEST * self.most_bytes:
@@ -79,9 +109,26 @@ class KeptColumns:
             self.bytes += size - (old.nbytes if old is not None else 0)
             self._columns[place] = column
             while self.bytes > self.most_bytes:
-                (path, _, _), gone = self._columns.popitem(last=False)
+                left, gone = self._columns.popitem(last=False)
+                path, _, name = left
                 self.bytes -= gone.nbytes
                 self._footers.pop(path, None)
+                self._bounds.pop((path, name), None)
+                self._in_order.pop(left, None)
+
+
+def _bounds(footer: pq.FileMetaData, name: str) -> Bounds:
+    place = next(n for n in range(footer.num_columns) if footer.schema.column(n).path == name)
+    limits = np.iinfo(np.int64)
+    rows, bounds = [0], []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        told = group.column(place).statistics
+        known = told is not None and told.has_min_max
+        bounds.append((told.min, told.max) if told is not None and known else (limits.min, limits.max))
+        rows.append(group.num_rows)
+    least, most = np.array(bounds, np.int64).reshape(-1, 2).T
+    return Bounds(least, most, np.cumsum(rows[:-1], dtype=np.int64))
 
 
 def _usual_bytes() -> int:

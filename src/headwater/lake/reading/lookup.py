@@ -29,6 +29,7 @@ from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.read import ROWS_AT_ONCE, inlined_of_plan, read_concurrently
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan, ScanPlan
+from headwater.lake.reading.searching import search
 from headwater.storage.store import Store
 
 #: Where a column left a larger share of a file's rows than this, the next one is looked at.
@@ -132,6 +133,10 @@ def _positions(
     kept: KeptColumns | None,
 ) -> Positions:
     """Where the rows of a file are that have a wanted value, ascending."""
+    if isinstance(alive, _All) and kept is not None and not wanted.nulls:
+        searched = search(store, plan, scan.file, wanted.column, wanted.values, kept)
+        if searched is not None:
+            return searched
     keys = Request.of(plan.table, [wanted.column.name], None, ("file_row_number",))
     hits = [np.empty(0, np.int64)]
     for piece in read_selected(store, plan, scan.file, keys, alive, ROWS_AT_ONCE, kept):

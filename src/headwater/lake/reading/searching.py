@@ -1,0 +1,70 @@
+"""Where values are in a column of whole numbers: found without looking at all that the column has.
+
+Row groups whose bounds leave out every value are passed over. Where the numbers of a row group are in order,
+as keys often are, each value is looked up in it; elsewhere all of them are compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headwater.lake.model import Column, DataFile
+from headwater.lake.reading.deletes import Positions
+from headwater.lake.reading.file_reader import own_name
+from headwater.lake.reading.kept_columns import KeptColumns
+from headwater.lake.reading.scan import ScanPlan
+from headwater.storage.store import Store
+
+_Numbers = npt.NDArray[np.signedinteger[Any]]
+
+
+def search(
+    store: Store, plan: ScanPlan, file: DataFile, column: Column, values: pa.Array[Any], kept: KeptColumns
+) -> Positions | None:
+    """The positions of rows with one of the values, ascending; None if the file has no such numbers."""
+    if not pa.types.is_signed_integer(values.type) or file.encryption_key is not None:
+        return None
+    with store.open_input(file.path) as source:
+        parquet = kept.open(file.path, source)
+        name = own_name(parquet.schema_arrow, plan, file, column)
+        if name is None or parquet.schema_arrow.field(name).type != values.type:
+            return None
+        wanted = np.sort(values.to_numpy(zero_copy_only=False))
+        found = [np.empty(0, np.int64), *_found(file.path, parquet, name, wanted, values, kept)]
+    return np.concatenate(found)
+
+
+def _found(
+    path: str, parquet: pq.ParquetFile, name: str, wanted: _Numbers, values: Any, kept: KeptColumns
+) -> Iterator[Positions]:
+    bounds = kept.bounds(path, parquet, name)
+    low = np.searchsorted(wanted, bounds.least, "left")
+    high = np.searchsorted(wanted, bounds.most, "right")
+    for group in np.flatnonzero(low < high):
+        numbers = kept.read(path, parquet, [int(group)], [name]).column(0)
+        some = wanted[low[group] : high[group]]
+        if numbers.null_count or not kept.in_order(path, int(group), name, numbers):
+            hits = np.flatnonzero(pc.is_in(numbers, value_set=values).to_numpy())
+        else:
+            hits = _looked_up(numbers.combine_chunks().to_numpy(), some)
+        if len(hits):
+            yield hits + bounds.first[group]
+
+
+def _looked_up(numbers: _Numbers, some: _Numbers) -> Positions:
+    """Where some numbers are among others that are in order."""
+    first = np.searchsorted(numbers, some, "left")
+    counts = np.searchsorted(numbers, some, "right") - first
+    # The places of each, one after the other: first, first + 1, … as often as it is there.
+    starts = np.repeat(first - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
+    return np.asarray(starts + np.arange(len(starts)), np.int64)
+
+
+__all__ = ["search"]
