@@ -68,7 +68,7 @@ def open_session(settings: SparkSettings) -> SparkSession:
         submitted = SparkSession.builder.config(map={**REQUIRED, **settings.conf})
         return (submitted.master(settings.master) if settings.master else submitted).getOrCreate()
     master = settings.master or os.environ.get("SPARK_MASTER") or "local[*]"
-    conf = {**_DEFAULTS, **_for_master(master), **REQUIRED, **settings.conf}
+    conf = {**_DEFAULTS, **_for_master(master, settings.conf), **REQUIRED, **settings.conf}
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for logger in _ECHOES:
         PySparkLogger.getLogger(logger).setLevel(logging.CRITICAL)
@@ -119,21 +119,24 @@ def _default_session() -> SparkSession | None:
     return session if alive else None
 
 
-def _for_master(master: str) -> dict[str, str]:
-    """Defaults that suit where Spark runs."""
+def _for_master(master: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Defaults that suit where Spark runs, beside the settings that are given."""
     if not master.startswith("local"):
         return {}
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB
-    return {
+    cores = os.cpu_count() or 1
+    defaults = {
         "spark.driver.memory": f"{min(8192, max(1024, memory // 4))}m",
-        # On one machine the stages of a small refresh are mostly the overhead of their tasks.
-        "spark.sql.shuffle.partitions": str(2 * (os.cpu_count() or 1)),
-        # What is large is divided further, so that each part can be sorted in memory; small parts are united.
-        "spark.sql.adaptive.coalescePartitions.initialPartitionNum": str(32 * (os.cpu_count() or 1)),
-        "spark.sql.adaptive.advisoryPartitionSizeInBytes": "16m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
+    if "spark.sql.shuffle.partitions" not in given:
+        # On one machine the stages of a small refresh are mostly the overhead of their tasks.
+        defaults["spark.sql.shuffle.partitions"] = str(2 * cores)
+        # What is large is divided further, so that each part can be sorted in memory; small parts are united.
+        defaults["spark.sql.adaptive.coalescePartitions.initialPartitionNum"] = str(32 * cores)
+        defaults["spark.sql.adaptive.advisoryPartitionSizeInBytes"] = "16m"
+    return defaults
 
 
 def _quiet_gateway(conf: SparkConf) -> Any:
