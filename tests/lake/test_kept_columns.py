@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.lake.reading import kept_columns
 from headwater.lake.reading.kept_columns import KeptColumns
 
 
@@ -43,3 +44,19 @@ def test_what_is_kept_is_not_read_again(path: str) -> None:
         parquet = kept.open(path, source)
     # The file is closed by now.
     assert kept.read(path, parquet, [2], ["a"]).equals(first.select(["a"]).slice(30))
+
+
+@pytest.mark.parametrize("most_bytes", [0, 1 << 20])
+def test_what_is_known_of_files_does_not_grow_for_ever(
+    path: str, most_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_columns, "_FOOTERS", 3)
+    kept = KeptColumns(most_bytes)
+    for number in range(10):
+        with pa.OSFile(path) as source:
+            parquet = kept.open(f"{path} {number}", source)
+            assert list(kept.bounds(f"{path} {number}", parquet, "b").most) == [58, 118, 178, 198]
+            column = kept.read(f"{path} {number}", parquet, [1], ["b"]).column(0)
+            assert kept.in_order(f"{path} {number}", 1, "b", column)
+    assert len(kept._footers) == len(kept._bounds) == 3
+    assert len(kept._in_order) == len(kept._columns) == (10 if most_bytes else 0)

@@ -357,7 +357,7 @@ def _snapshots(metadata: pq.FileMetaData, groups: list[int], layout: _Layout) ->
     return min(bounds), max(bounds)
 
 
-def own_name(schema: pa.Schema, plan: ScanPlan, file: DataFile, column: Column) -> str | None:
+def own_name(schema: pa.Schema, file: DataFile, column: Column) -> str | None:
     """What a file calls a column that it has by its field id; None if it is found in another way, or not."""
     if file.mapping_id is not None:
         return None

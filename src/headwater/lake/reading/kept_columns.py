@@ -22,6 +22,8 @@ import pyarrow.parquet as pq
 _PART, _LEAST, _MOST = 8, 256 << 20, 4 << 30
 #: A column that would take more than this part of everything is not kept.
 _LARGEST = 0.25
+#: Of so many files footers are kept.
+_FOOTERS = 4096
 
 _Place = tuple[str, int, str]
 
@@ -44,7 +46,7 @@ class KeptColumns:
         """How much is kept now, footers aside."""
         self._columns: OrderedDict[_Place, pa.ChunkedArray[Any]] = OrderedDict()
         self._footers: dict[str, pq.FileMetaData] = {}
-        self._bounds: dict[tuple[str, str], Bounds] = {}
+        self._bounds: dict[str, dict[str, Bounds]] = {}
         self._in_order: dict[_Place, bool] = {}
         self._lock = Lock()
 
@@ -56,6 +58,8 @@ class KeptColumns:
         if footer is None:
             with self._lock:
                 self._footers[path] = parquet.metadata
+                while len(self._footers) > _FOOTERS:
+                    self._forget(next(iter(self._footers)))
         return parquet
 
     def read(self, path: str, parquet: pq.ParquetFile, groups: Sequence[int], names: list[str]) -> pa.Table:
@@ -86,9 +90,13 @@ class KeptColumns:
 
     def bounds(self, path: str, parquet: pq.ParquetFile, name: str) -> Bounds:
         """What the statistics of a column of whole numbers say of its row groups."""
-        found = self._bounds.get((path, name))
+        with self._lock:
+            found = self._bounds.get(path, {}).get(name)
         if found is None:
-            found = self._bounds[path, name] = _bounds(parquet.metadata, name)
+            found = _bounds(parquet.metadata, name)
+            with self._lock:
+                if path in self._footers:
+                    self._bounds.setdefault(path, {})[name] = found
         return found
 
     def in_order(self, path: str, group: int, name: str, column: pa.ChunkedArray[Any]) -> bool:
@@ -97,7 +105,10 @@ class KeptColumns:
         found = self._in_order.get(place)
         if found is None:
             numbers = column.combine_chunks().to_numpy()
-            found = self._in_order[place] = bool((numbers[:-1] <= numbers[1:]).all())
+            found = bool((numbers[:-1] <= numbers[1:]).all())
+            with self._lock:
+                if place in self._columns:
+                    self._in_order[place] = found
         return found
 
     def _keep(self, place: _Place, column: pa.ChunkedArray[Any]) -> None:
@@ -110,11 +121,14 @@ class KeptColumns:
             self._columns[place] = column
             while self.bytes > self.most_bytes:
                 left, gone = self._columns.popitem(last=False)
-                path, _, name = left
                 self.bytes -= gone.nbytes
-                self._footers.pop(path, None)
-                self._bounds.pop((path, name), None)
                 self._in_order.pop(left, None)
+                self._forget(left[0])
+
+    def _forget(self, path: str) -> None:
+        """What is known of a file, but for its columns."""
+        self._footers.pop(path, None)
+        self._bounds.pop(path, None)
 
 
 def _bounds(footer: pq.FileMetaData, name: str) -> Bounds:

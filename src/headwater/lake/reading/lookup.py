@@ -134,7 +134,7 @@ def _positions(
 ) -> Positions:
     """Where the rows of a file are that have a wanted value, ascending."""
     if isinstance(alive, _All) and kept is not None and not wanted.nulls:
-        searched = search(store, plan, scan.file, wanted.column, wanted.values, kept)
+        searched = search(store, scan.file, wanted.column, wanted.values, kept)
         if searched is not None:
             return searched
     keys = Request.of(plan.table, [wanted.column.name], None, ("file_row_number",))

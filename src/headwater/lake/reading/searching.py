@@ -19,21 +19,20 @@ from headwater.lake.model import Column, DataFile
 from headwater.lake.reading.deletes import Positions
 from headwater.lake.reading.file_reader import own_name
 from headwater.lake.reading.kept_columns import KeptColumns
-from headwater.lake.reading.scan import ScanPlan
 from headwater.storage.store import Store
 
 _Numbers = npt.NDArray[np.signedinteger[Any]]
 
 
 def search(
-    store: Store, plan: ScanPlan, file: DataFile, column: Column, values: pa.Array[Any], kept: KeptColumns
+    store: Store, file: DataFile, column: Column, values: pa.Array[Any], kept: KeptColumns
 ) -> Positions | None:
     """The positions of rows with one of the values, ascending; None if the file has no such numbers."""
     if not pa.types.is_signed_integer(values.type) or file.encryption_key is not None:
         return None
     with store.open_input(file.path) as source:
         parquet = kept.open(file.path, source)
-        name = own_name(parquet.schema_arrow, plan, file, column)
+        name = own_name(parquet.schema_arrow, file, column)
         if name is None or parquet.schema_arrow.field(name).type != values.type:
             return None
         wanted = np.sort(values.to_numpy(zero_copy_only=False))
