@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import SnapshotError
 from headwater.lake.embedded import EmbeddedServer
+from headwater.lake.reading import file_reader
 from tests.lake.actor_bugs import brief
 from tests.lake.actors import Step, World
 from tests.lake.feed_model import FeedModel, check_feed
@@ -109,7 +110,11 @@ def random_steps(seed: int, count: int) -> list[Step]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_feed_is_what_differs_between_snapshots(seed: int, new_lake: NewLake) -> None:
+def test_the_feed_is_what_differs_between_snapshots(
+    seed: int, new_lake: NewLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Rows of these small files would be decoded with all others: in every other world they are picked.
+    monkeypatch.setattr(file_reader, "worth_picking", lambda footer, at: bool(len(at)) and seed % 2 == 1)
     play(random_steps(seed, 20), new_lake)
 
 

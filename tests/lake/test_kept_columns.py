@@ -57,6 +57,6 @@ def test_what_is_known_of_files_does_not_grow_for_ever(
             parquet = kept.open(f"{path} {number}", source)
             assert list(kept.bounds(f"{path} {number}", parquet, "b").most) == [58, 118, 178, 198]
             column = kept.read(f"{path} {number}", parquet, [1], ["b"]).column(0)
-            assert kept.in_order(f"{path} {number}", 1, "b", column)
+            assert kept.in_order(f"{path} {number}", 1, "b", column.to_numpy())
     assert len(kept._footers) == len(kept._bounds) == 3
     assert len(kept._in_order) == len(kept._columns) == (10 if most_bytes else 0)

@@ -11,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.lake.lake import Lake
+from headwater.lake.reading import file_reader
+from headwater.lake.reading.deletes import Positions
 from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.lookup import PLACE, Wanted, find_rows
 from headwater.lake.reading.searching import _found
@@ -43,8 +45,11 @@ def expected(lake: Lake, at: int | None, name: str, values: list[object], *, nul
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_rows_are_those_of_a_read_at_every_snapshot(lake: Lake, seed: int) -> None:
-    """Inlined and stored rows, deletes of both kinds, NULLs, old snapshots."""
+def test_the_rows_are_those_of_a_read_at_every_snapshot(
+    lake: Lake, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inlined and stored rows, deletes of both kinds, NULLs, old snapshots; picked or decoded."""
+    monkeypatch.setattr(file_reader, "worth_picking", lambda footer, at: bool(len(at)) and seed % 2 == 1)
     dice = random.Random(seed)
     with lake.transaction() as tx:
         tx.create_table("t", {"id": "int64", "k": "int32", "word": "varchar"})
@@ -71,6 +76,31 @@ def test_the_rows_are_those_of_a_read_at_every_snapshot(lake: Lake, seed: int) -
             nulls = dice.random() < 0.3
             want = expected(lake, snapshot.id, name, values, nulls=nulls)
             assert found(lake, snapshot.id, name, values, nulls=nulls) == want
+
+
+def test_columns_that_would_push_others_out_are_picked_and_not_kept(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lake.transaction() as tx:
+        tx.create_table("t", {"id": "int64", "word": "varchar"})
+        tx.append("t", pa.table({"id": range(300_000), "word": [str(n) for n in range(300_000)]}))
+    picked: list[int] = []
+    real = file_reader.pick_rows
+
+    def spy(location: str, schema: pa.Schema, names: list[str], at: Positions) -> pa.Table | None:
+        picked.append(len(at))
+        return real(location, schema, names, at)
+
+    monkeypatch.setattr(file_reader, "pick_rows", spy)
+    plan = lake.scan("t")
+    column = plan.table.column("id")
+    assert column is not None
+    wanted = Wanted(column, pa.array([7, 150_000, 299_999], pa.int64()))
+    for most_bytes, expected in ((1 << 30, []), (8 << 20, [3])):
+        got = find_rows(plan, lake.store, lake.db, [wanted], ["word"], 10, kept=KeptColumns(most_bytes))
+        assert got is not None
+        assert got[1].column("word").to_pylist() == ["7", "150000", "299999"]
+        assert picked == expected
 
 
 def test_too_many_rows_are_not_taken(lake: Lake) -> None:

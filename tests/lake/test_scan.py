@@ -245,12 +245,20 @@ def _check_if_accepted(world: World, table: str, where: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(table=tables, where=conditions)
+@example(table="plain", where="(i = -2147483648 OR i IS  DISTINCT FROM -2147483648)")
 def test_a_pruned_read_is_what_duckdb_reads(world, table, where):
     # DuckDB takes the statistics of FLOAT columns at their word, where the few digits of their text are not
     # the number itself (f = '-1e30', and all that became DOUBLE), and misses rows.
     assume("f" not in where.replace("'inf'", "").replace("infinity", ""))
+    # It passes over row groups of Parquet files that have NULLs beside one value, or nothing else, for
+    # (i = 6 OR i IS DISTINCT FROM 5), and misses rows: NULL is distinct from 5. What it has read is judged.
+    rows = f"(SELECT *, rowid AS id FROM {table} LIMIT 1000000)"
     try:
-        expected = world.duck.execute(f"SELECT rowid FROM {table} WHERE {where} ORDER BY 1").fetchall()
+        expected = world.duck.execute(
+            f"SELECT id FROM {rows} WHERE {where} ORDER BY 1"
+            if "DISTINCT" in where
+            else f"SELECT rowid FROM {table} WHERE {where} ORDER BY 1"
+        ).fetchall()
     except duckdb.Error:
         assume(False)
     found = world.lake.read(table, columns=[], where=where, hidden=["rowid"])

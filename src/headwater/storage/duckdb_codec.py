@@ -161,9 +161,9 @@ def read_with_duckdb(
 
     Field ids are in the schema at every level, as pyarrow's own reader puts them there. Variants are JSON.
     """
-    source, parameters = "read_parquet(?)", []
+    source, parameters = "read_parquet(?, hive_partitioning = false)", []
     if key is not None:
-        source = "read_parquet(?, encryption_config = {footer_key_value: ?})"
+        source = "read_parquet(?, hive_partitioning = false, encryption_config = {footer_key_value: ?})"
         parameters.append(_raw_key(key, location))
     with _local(store, location) as path:
         footer = _local_footer(path, key, location)

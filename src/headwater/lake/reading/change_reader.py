@@ -29,7 +29,7 @@ from headwater.lake.reading.change_rows import (
 from headwater.lake.reading.deletes import read_deletes
 from headwater.lake.reading.file_reader import explained, read_selected
 from headwater.lake.reading.inlined_reader import inlined_fields, inlined_rows, inlined_source
-from headwater.lake.reading.read import read_concurrently
+from headwater.lake.reading.read import read_concurrently, readers_of
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.row_filter import RowFilter
 from headwater.lake.reading.scan import ScanPlan
@@ -153,6 +153,13 @@ class _FileRows:
     def by_snapshot(self) -> bool:
         return self.change.file.partial_max is not None
 
+    @property
+    def known(self) -> Numbers | None:
+        """The positions of the rows that changed, if single rows were deleted and no other changed."""
+        if self.by_snapshot or self.change.ended is not None or self.change.inserted is not None:
+            return None
+        return self.positions[self._counts(self.snapshots)]
+
     def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
         if self.change.ended is not None:
             return False
@@ -225,9 +232,12 @@ def _read_events(plan: ChangePlan, store: Store, db: Database, needed: tuple[Col
         with explained(context, change.file):
             rows = _FileRows(plan, change, needed, *file_deaths(store, plan, change))
             # One row group after the other, so that of a large file no more is held than what changed.
-            yield from read_selected(store, context, change.file, rows, rows, rows_at_once=1)
+            yield from read_selected(
+                store, context, change.file, rows, rows, rows_at_once=1, positions=rows.known
+            )
 
-    pieces = [*read_concurrently(plan.files, read), *inlined]
+    readers = readers_of([change.file for change in plan.files])
+    pieces = [*read_concurrently(plan.files, read, readers), *inlined]
     if not pieces:
         empty = no_rows(_schema(needed))
         nothing = np.empty(0, np.int64)

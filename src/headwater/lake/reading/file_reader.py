@@ -33,6 +33,7 @@ from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.storage.duckdb_codec import encrypted_footer, read_with_duckdb
+from headwater.storage.picking import pick_rows, worth_picking
 from headwater.storage.store import Store
 from headwater.typedefs import SnapshotId
 
@@ -115,9 +116,13 @@ def read_selected(
     selection: Selection,
     rows_at_once: int,
     kept: KeptColumns | None = None,
+    positions: Positions | None = None,
 ) -> Iterator[pa.Table]:
-    """The selected rows of a file, of whose plan only table and mappings matter."""
-    reader = _FileReader(store, plan, file, request, selection, kept)
+    """The selected rows of a file, of whose plan only table and mappings matter.
+
+    What is decoded is `kept`; `positions` are those of the selected rows, ascending, if that is known.
+    """
+    reader = _FileReader(store, plan, file, request, selection, kept, positions)
     if file.encryption_key is not None or needs_duckdb_to_read(request.needed):
         yield from reader.piece_by_duckdb()
         return
@@ -190,6 +195,7 @@ class _FileReader:
     request: FinishedRows
     selection: Selection
     columns: KeptColumns | None = None
+    positions: Positions | None = None
 
     def pieces(self, source: pa.NativeFile, rows_at_once: int) -> Iterator[pa.Table]:
         if self.columns is None:
@@ -197,6 +203,9 @@ class _FileReader:
         else:
             parquet = self.columns.open(self.file.path, source)
         layout = self._layout(parquet.schema_arrow)
+        if (picked := self._picked(parquet, layout)) is not None:
+            yield picked
+            return
         first = 0
         for groups, count in _groups(parquet.metadata, rows_at_once):
             snapshots = _snapshots(parquet.metadata, groups, layout) if self.selection.by_snapshot else None
@@ -207,6 +216,16 @@ class _FileReader:
                     data = self.columns.read(self.file.path, parquet, groups, layout.names)
                 yield self.piece(data, layout, first, count)
             first += count
+
+    def _picked(self, parquet: pq.ParquetFile, layout: _Layout) -> pa.Table | None:
+        """The selected rows, if they are so few and so known that no more than these need be decoded."""
+        positions = self.positions
+        if positions is None or self.columns is not None or not layout.names:
+            return None
+        if not worth_picking(parquet.metadata, positions):
+            return None
+        data = pick_rows(self.file.path, parquet.schema_arrow, layout.names, positions)
+        return None if data is None else self._finished(data, layout, positions)
 
     def piece_by_duckdb(self) -> Iterator[pa.Table]:
         """The whole file at once, for files that only DuckDB can decode."""
@@ -229,12 +248,14 @@ class _FileReader:
     def piece(self, data: pa.Table, layout: _Layout, first: int, count: int) -> pa.Table:
         """The rows left of `count` rows that begin at position `first`, as the request wants them."""
         kept = self._kept(data, layout, first, count)
-        positions: Positions | None = None
-        if kept is not None and not kept.all():
-            if data.num_columns:  # without any, DuckDB's result does not know how many rows it has
-                data = data.filter(pa.array(kept))
-            positions = np.flatnonzero(kept) + first
-        places = np.arange(first, first + count) if positions is None else positions
+        if kept is None or kept.all():
+            return self._finished(data, layout, np.arange(first, first + count))
+        if data.num_columns:  # without any, DuckDB's result does not know how many rows it has
+            data = data.filter(pa.array(kept))
+        return self._finished(data, layout, np.flatnonzero(kept) + first)
+
+    def _finished(self, data: pa.Table, layout: _Layout, places: Positions) -> pa.Table:
+        """Rows of the file, which are at these places, as the request wants them."""
         file = self.file
         rows = layout.rows(data, len(places), file.path)
 

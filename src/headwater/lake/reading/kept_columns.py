@@ -22,6 +22,8 @@ import pyarrow.parquet as pq
 _PART, _LEAST, _MOST = 8, 256 << 20, 4 << 30
 #: A column that would take more than this part of everything is not kept.
 _LARGEST = 0.25
+#: … and of a table no more than this part, unless all of a column has to be looked at.
+_ROOM = 0.125
 #: Of so many files footers are kept.
 _FOOTERS = 4096
 
@@ -49,6 +51,10 @@ class KeptColumns:
         self._bounds: dict[str, dict[str, Bounds]] = {}
         self._in_order: dict[_Place, bool] = {}
         self._lock = Lock()
+
+    def has_room_for(self, size: int) -> bool:
+        """Whether columns of so many bytes can be kept without pushing much else out."""
+        return size <= _ROOM * self.most_bytes
 
     def open(self, path: str, source: pa.NativeFile) -> pq.ParquetFile:
         """A file, whose footer is read the first time only."""
@@ -99,12 +105,11 @@ class KeptColumns:
                     self._bounds.setdefault(path, {})[name] = found
         return found
 
-    def in_order(self, path: str, group: int, name: str, column: pa.ChunkedArray[Any]) -> bool:
-        """Whether no number of a row group is less than the one before."""
+    def in_order(self, path: str, group: int, name: str, numbers: npt.NDArray[np.signedinteger[Any]]) -> bool:
+        """Whether no number of a row group's column is less than the one before."""
         place = (path, group, name)
         found = self._in_order.get(place)
         if found is None:
-            numbers = column.combine_chunks().to_numpy()
             found = bool((numbers[:-1] <= numbers[1:]).all())
             with self._lock:
                 if place in self._columns:

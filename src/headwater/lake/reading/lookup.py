@@ -26,7 +26,7 @@ from headwater.lake.reading.file_reader import (
     read_selected,
 )
 from headwater.lake.reading.kept_columns import KeptColumns
-from headwater.lake.reading.read import ROWS_AT_ONCE, inlined_of_plan, read_concurrently
+from headwater.lake.reading.read import ROWS_AT_ONCE, inlined_of_plan, read_concurrently, readers_of
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan, ScanPlan
 from headwater.lake.reading.searching import search
@@ -36,6 +36,8 @@ from headwater.storage.store import Store
 _FEW = 0.1
 #: … and so is it where the files together would have more than this part of the most rows that may be found.
 _SHARE = 4
+#: How many bytes a value has, if that depends on the value.
+_USUAL = 16
 #: What a row's place is called: the number of a file of the plan, or -1 - that of a table of inlined rows.
 PLACE = "headwater place"
 #: The hidden columns that can be asked for here, beside `PLACE`.
@@ -88,6 +90,8 @@ def find_rows(
         ids = rows.column("rowid")
         found.append(_placed(rows.select(list(columns)), ids, ids, -1 - number))
     rest = Request.of(plan.table, columns, None, HIDDEN)
+    # Columns that would push much else out are not decoded for the few rows that are taken of them.
+    keep = kept if kept is not None and kept.has_room_for(_size(plan, rest)) else None
     # A share of what may be found at all: beyond it a further column can make the difference.
     enough = most / (_SHARE * max(1, len(plan.files)))
 
@@ -106,14 +110,16 @@ def find_rows(
                 selection = _Chosen(positions)
                 if len(positions) <= min(_FEW * scan.file.record_count, enough):
                     break
-            for piece in read_selected(store, plan, scan.file, rest, selection, 1, kept):
+            at = selection.positions if isinstance(selection, _Chosen) else None
+            for piece in read_selected(store, plan, scan.file, rest, selection, 1, keep, at):
                 own = piece.select(list(columns))
                 yield _placed(own, piece.column("file_row_number"), piece.column("rowid"), number)
 
     count = sum(rows.num_rows for rows in found)
     if count > most:
         return None
-    for rows in read_concurrently(list(enumerate(plan.files)), read):
+    readers = readers_of([scan.file for scan in plan.files])
+    for rows in read_concurrently(list(enumerate(plan.files)), read, readers):
         count += rows.num_rows
         if count > most:
             return None
@@ -122,6 +128,13 @@ def find_rows(
         nothing = no_rows(Request.of(plan.table, columns, None, HIDDEN).schema)
         return plan, nothing.append_column(PLACE, pa.array([], pa.int32()))
     return plan, pa.concat_tables(found)
+
+
+def _size(plan: ScanPlan, request: Request) -> int:
+    """How many bytes the files' values of the columns take, about."""
+    kinds = [field.type for field in request.schema]
+    width = sum(kind.bit_width // 8 if pa.types.is_primitive(kind) else _USUAL for kind in kinds)
+    return width * sum(scan.file.record_count for scan in plan.files)
 
 
 def _positions(

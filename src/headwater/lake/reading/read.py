@@ -13,11 +13,13 @@ import pyarrow as pa
 from headwater.errors import ConflictError
 from headwater.lake.connection import Database
 from headwater.lake.format.types import no_rows
+from headwater.lake.model import DataFile
 from headwater.lake.reading.file_reader import read_file
 from headwater.lake.reading.inlined_reader import read_inlined
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import ScanPlan
 from headwater.lake.reading.scan import replan as plan_again
+from headwater.storage.locations import parse_location
 from headwater.storage.store import Store
 
 #: Files read at once. More than cores: an object store makes readers wait.
@@ -95,11 +97,17 @@ def _file_pieces(plan: ScanPlan, store: Store, request: Request) -> Iterator[pa.
     )
 
 
+def readers_of(files: Sequence[DataFile]) -> int:
+    """How many threads look for a few rows in files: on this machine's disks nobody waits, but for a core."""
+    local = all(parse_location(file.path).is_local for file in files[:1])
+    return min(MAX_THREADS, os.cpu_count() or 1) if local else MAX_THREADS
+
+
 def read_concurrently(
-    items: Sequence[Item], read: Callable[[Item], Iterable[pa.Table]]
+    items: Sequence[Item], read: Callable[[Item], Iterable[pa.Table]], most: int = MAX_THREADS
 ) -> Iterator[pa.Table]:
     """What `read` reads of each item, in their order, several at once."""
-    threads = min(MAX_THREADS, len(items), 4 * (os.cpu_count() or 1))
+    threads = min(most, len(items), 4 * (os.cpu_count() or 1))
     if threads < 2:
         for item in items:
             yield from read(item)

@@ -1,7 +1,7 @@
 """Where values are in a column of whole numbers: found without looking at all that the column has.
 
 Row groups whose bounds leave out every value are passed over. Where the numbers of a row group are in order,
-as keys often are, each value is looked up in it; elsewhere all of them are compared.
+as keys often are, each value is looked up in it; elsewhere a sieve lets few others through than the values.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.storage.store import Store
 
 _Numbers = npt.NDArray[np.signedinteger[Any]]
+#: How many places a sieve has for each value, and at least and at most: it should fit into a core's cache.
+_PLACES, _LEAST, _MOST = 64, 1 << 16, 1 << 22
 
 
 def search(
@@ -44,17 +46,37 @@ def _found(
     path: str, parquet: pq.ParquetFile, name: str, wanted: _Numbers, values: Any, kept: KeptColumns
 ) -> Iterator[Positions]:
     bounds = kept.bounds(path, parquet, name)
+    sieve = _Sieve(wanted)
     low = np.searchsorted(wanted, bounds.least, "left")
     high = np.searchsorted(wanted, bounds.most, "right")
     for group in np.flatnonzero(low < high):
-        numbers = kept.read(path, parquet, [int(group)], [name]).column(0)
-        some = wanted[low[group] : high[group]]
-        if numbers.null_count or not kept.in_order(path, int(group), name, numbers):
-            hits = np.flatnonzero(pc.is_in(numbers, value_set=values).to_numpy())
+        column = kept.read(path, parquet, [int(group)], [name]).column(0)
+        if column.null_count:
+            hits = np.flatnonzero(pc.is_in(column, value_set=values).to_numpy())
         else:
-            hits = _looked_up(numbers.combine_chunks().to_numpy(), some)
+            numbers = column.combine_chunks().to_numpy()
+            if kept.in_order(path, int(group), name, numbers):
+                hits = _looked_up(numbers, wanted[low[group] : high[group]])
+            else:
+                maybe = sieve.left(numbers)
+                sure: Any = pc.is_in(pa.array(numbers[maybe]), value_set=values)
+                hits = maybe[sure.to_numpy(zero_copy_only=False)]
         if len(hits):
             yield hits + bounds.first[group]
+
+
+class _Sieve:
+    """Lets numbers through that end like a wanted one: quicker than to compare each with the wanted."""
+
+    def __init__(self, wanted: _Numbers):
+        places = min(_MOST, max(_LEAST, 1 << (_PLACES * len(wanted)).bit_length()))
+        self._end = wanted.dtype.type(min(places - 1, np.iinfo(wanted.dtype).max))
+        self._open = np.zeros(places, np.bool_)
+        self._open[wanted & self._end] = True
+
+    def left(self, numbers: _Numbers) -> Positions:
+        """The positions of numbers that may be wanted."""
+        return np.flatnonzero(self._open[numbers & self._end])
 
 
 def _looked_up(numbers: _Numbers, some: _Numbers) -> Positions:

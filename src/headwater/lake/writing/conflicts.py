@@ -4,10 +4,11 @@ Two questions, asked under the commit lock:
 
 * Schema: is everything I build on still as I saw it, and are the names I want still free? Compared on
   the states themselves, so a change that alters nothing for me (a comment elsewhere) is no conflict.
-* Rows: DuckLake's conflict matrix on the change tokens. Three places are our own:
+* Rows: DuckLake's conflict matrix on the change tokens. Four places are our own:
   a transaction that only *appends* to a table is ordered after other people's deletes instead of failing;
   *any* other delete on a table I delete from is a conflict (DuckDB misses delete against delete on a file
-  that already has a delete file); and flushes and compactions count for deletes of every kind.
+  that already has a delete file); flushes and compactions count for deletes of every kind; and merges of
+  DuckDB's, which may forget row ids, count for tables that were only read but whose row ids are relied on.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from headwater.typedefs import SnapshotId
 
 _INSERTS = {"inserted_into_table", "inlined_insert"}
 _DELETES = {"deleted_from_table", "inlined_delete"}
+_MERGES = {"merge_adjacent", "compacted_table"}
+_FLUSHES = {"inline_flush", "flushed_inlined"}
 _MAINTENANCE = {"merge_adjacent", "rewrite_delete", "compacted_table", "inline_flush", "flushed_inlined"}
 
 
@@ -109,9 +112,16 @@ def _layout(table: Table) -> tuple[object, ...]:
 
 def check_rows(draft: Draft, since: Sequence[Committed]) -> None:
     """Raise ConflictError if the draft's row changes cannot be ordered after those of others."""
+    # Compactions of our own keep row ids, and log a flush beside (see compaction_rows).
+    flushed = {(other.snapshot_id, other.change.target) for other in since if other.change.token in _FLUSHES}
     for table in draft.tables.values():
         data = draft.data.get(table.id)
         against: set[str] = set()
+        if table.id in draft.known_by_row_id:
+            for other in since:
+                merged = other.change.token in _MERGES and other.change.is_about(table.id)
+                if merged and (other.snapshot_id, table.id) not in flushed:
+                    raise_conflict(table, other)
         if data is not None and data.removes:
             against |= _DELETES | _MAINTENANCE
             if not data.beside_inserts or data.truncated:

@@ -187,6 +187,8 @@ class Draft:
         self.options: list[OptionChange] = []
         self.null_checked: set[int] = set()
         """Tables whose rows were checked for a new NOT NULL: nobody may insert meanwhile."""
+        self.known_by_row_id: set[int] = set()
+        """Tables whose row ids were relied on: nobody may merge files meanwhile and forget them."""
         self._last_id = 0
         self._began = time.monotonic()
 

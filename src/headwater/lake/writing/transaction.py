@@ -118,6 +118,11 @@ class Transaction(SchemaOperations, RowChanges, FileReplacements):
         """
         self._joins.append(write)
 
+    def rely_on_row_ids(self, table_id: int) -> None:
+        """Let the commit be a conflict if DuckDB merged files of a table meanwhile: rows that were read may
+        have had the ids of before or of after."""
+        self._draft.known_by_row_id.add(table_id)
+
     def describe(self, *, author: str, message: str, extra_info: str | None = None) -> None:
         """Say what the snapshot is about, for work that only knows when it is done."""
         for text in (author, message, extra_info):
