@@ -12,7 +12,7 @@ from headwater.algebra.alone import alone, as_a_whole
 from headwater.algebra.building import Catalog, build_query
 from headwater.algebra.changes import DOUBTFUL, IN_DOUBT, IS, OLD, PLACE, WAS, changes, regrouped
 from headwater.algebra.conditions import conditions
-from headwater.algebra.narrowing import links, numbered
+from headwater.algebra.narrowing import Link, links, numbered
 from headwater.algebra.predicates import And, Constant, Predicate, to_sql
 from headwater.algebra.relations import WEIGHT, Relation
 from headwater.algebra.render import render, scan_name
@@ -160,16 +160,24 @@ class DuckStream:
             if not chosen:
                 break
             for leaf, link in chosen.items():
-                column = quoted(link.column)
-                values = " UNION ".join(
-                    f"SELECT {quoted(c)} FROM {place}" for place, c in sorted(link.places)
-                )
-                nulls = f" OR {column} IS NULL" if link.nulls else ""
                 met = wanted.get(leaf, "true")
-                made[leaf] = f"FROM {tables[leaf]} WHERE ({column} IN ({values}){nulls}) AND {met}"
+                made[leaf] = f"FROM {tables[leaf]} WHERE ({_allowed(link, {})}) AND {met}"
         made |= {leaf: f"FROM {table}" for leaf, table in tables.items() if leaf not in made}
+        # What is here is cut down by what else is, in any order: changes too, and by what was cut itself.
+        left: dict[str, str] = {}
+        for leaf in sorted(leaves, reverse=True):
+            for link in known[leaf]:
+                if leaf not in link.leaves:
+                    name = f"{leaf}_{len(made)}"
+                    made[name] = f"FROM {left.get(leaf, leaf)} WHERE {_allowed(link, left)}"
+                    left[leaf] = name
         parts = ", ".join(f"{leaf} AS MATERIALIZED ({text})" for leaf, text in made.items())
-        text = render(named, dialect="duckdb", names=lambda scan: scan.source, moments=self.moments)
+        text = render(
+            named,
+            dialect="duckdb",
+            names=lambda scan: left.get(scan.source, scan.source),
+            moments=self.moments,
+        )
         return f"WITH {parts} FROM ({text})" if parts else text
 
     def _moved(self, table: str) -> bool:
@@ -264,3 +272,13 @@ class DuckStream:
             read = f"SELECT {columns} FROM {quoted(stage.source)}{shown}"
             found[stage.source] = self.con.execute(read).fetchall()
         return found
+
+
+def _allowed(link: Link, left: Mapping[str, str]) -> str:
+    """The condition that a link is, over what is left of the scans whose values it takes."""
+    column = quoted(link.column)
+    places = [(left.get(place, place), quoted(name)) for place, name in sorted(link.places)]
+    values = " UNION ".join(f"SELECT {name} FROM {place}" for place, name in places)
+    if not link.nulls:
+        return f"{column} IN ({values})"
+    return f"({column} IN ({values}) OR ({column} IS NULL AND EXISTS (FROM ({values}) v(v) WHERE v IS NULL)))"

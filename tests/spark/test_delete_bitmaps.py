@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from pyspark.sql import SparkSession
 
 from headwater.lake.lake import Lake
+from headwater.lake.reading.deletes import deleted_positions
 from headwater.spark.connector import LakeSpark
 from headwater.spark.reading import deletes
 from headwater.spark.sql import run_sql
@@ -56,4 +59,46 @@ def test_a_table_with_deletes_is_read_twice_in_one_statement(lake: Lake, spark: 
     """
     found = [tuple(row) for row in run_sql(LakeSpark(lake, spark), query).collect()]
     assert found == con.execute(query).fetchall() != []
+    con.close()
+
+
+def test_deleted_rows_of_the_same_files_are_read_once_for_each_snapshot(
+    lake: Lake, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    con = duck(lake.dsn)
+    con.execute("CREATE TABLE t (id INTEGER)")
+    con.execute("INSERT INTO t SELECT * FROM range(10000)")
+    con.execute("DELETE FROM t WHERE id % 10 = 3")
+    con.execute("DELETE FROM t WHERE id % 10 = 4")  # the same delete file, written anew, holds both
+    read = []
+
+    def counted(*given: Any) -> Any:
+        read.append(given)
+        return deleted_positions(*given)
+
+    monkeypatch.setattr(deletes, "deleted_positions", counted)
+    session = LakeSpark(lake, spark)
+    old, new = versions(session, "t")[-2:]
+    for version in (new, old, new, old):
+        assert_same(session, con, "t", version)
+    assert len(read) == 2
+    con.execute("DELETE FROM t WHERE id % 10 = 5")
+    assert_same(session, con, "t", versions(session, "t")[-1])
+    assert len(read) == 3
+    con.close()
+
+
+@pytest.mark.parametrize(("pierced", "scans"), [("id < 9000", 1), ("id >= 9000", 2)])
+def test_files_without_deleted_rows_are_read_along_where_most_rows_have_to_be_looked_at(
+    lake: Lake, spark: SparkSession, pierced: str, scans: int
+) -> None:
+    con = duck(lake.dsn)
+    con.execute("CREATE TABLE t (id INTEGER)")
+    con.execute("INSERT INTO t SELECT * FROM range(9000)")
+    con.execute("INSERT INTO t SELECT * FROM range(9000, 10000)")
+    con.execute(f"DELETE FROM t WHERE id % 3 = 0 AND {pierced}")
+    session = LakeSpark(lake, spark)
+    assert_same(session, con, "t", versions(session, "t")[-1])
+    plan = session.table("t").df()._jdf.queryExecution().optimizedPlan().toString()
+    assert plan.count(" parquet") == scans, plan
     con.close()

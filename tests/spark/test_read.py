@@ -270,6 +270,7 @@ def test_deletes_too_many_for_the_driver_or_a_broadcast_are_joined(
     con.execute("DELETE FROM t WHERE id IN (1, 2)")
     con.execute("DELETE FROM t WHERE id % 50 = 7")
     monkeypatch.setattr(delete_sets, "_FOR_THE_DRIVER", 10)
+    monkeypatch.setattr(delete_sets, "_FOR_BITS", 10)
     monkeypatch.setattr(delete_sets, "_FOR_BROADCAST", 10)
     for version in versions(session, "t"):
         assert_same(session, con, "t", version)

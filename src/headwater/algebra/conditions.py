@@ -93,7 +93,18 @@ def _of_sides(node: Join | Semi, wanted: _Conditions) -> list[tuple[Relation, _C
 
 def _about(wanted: Iterable[exp.Expr], names: Collection[str]) -> _Conditions:
     known = frozenset(names)
-    return tuple(condition for condition in wanted if columns_of(condition) <= known)
+    parts = (_part_about(condition, known) for condition in wanted)
+    return tuple(part for part in parts if part is not None)
+
+
+def _part_about(condition: exp.Expr, names: frozenset[str]) -> exp.Expr | None:
+    """What a condition says of these columns alone: of `(a AND b) OR (c AND d)` that is `a OR c`."""
+    if columns_of(condition) <= names:
+        return condition
+    if not isinstance(condition, exp.Or):
+        return None
+    branches = [_about(conjuncts(branch), names) for branch in condition.flatten()]
+    return exp.or_(*(exp.and_(*parts) for parts in branches)) if all(branches) else None
 
 
 def _renamed(wanted: Iterable[exp.Expr], names: Mapping[str, str]) -> _Conditions:

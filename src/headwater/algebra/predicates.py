@@ -9,7 +9,7 @@ filter is still applied to the rows that are read.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TypeAlias
@@ -46,7 +46,7 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """The part is false. Only leaves are negated: `In`, `IsNull`, `StartsWith`, `Opaque`."""
+    """The part is false. Only leaves are negated: `In`, `IsNull`, `StartsWith`, `Like`, `Opaque`."""
 
     part: Predicate
 
@@ -84,6 +84,14 @@ class StartsWith:
 
 
 @dataclass(frozen=True, slots=True)
+class Like:
+    """The text column has the pieces of a pattern between `%`, in their order; no other sign is special."""
+
+    column: Path
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
 class Constant:
     """Always true, always false, or always NULL."""
 
@@ -100,7 +108,7 @@ class Opaque:
     references: tuple[Path, ...] = ()
 
 
-Predicate: TypeAlias = And | Or | Not | Comparison | In | IsNull | StartsWith | Constant | Opaque
+Predicate: TypeAlias = And | Or | Not | Comparison | In | IsNull | StartsWith | Like | Constant | Opaque
 
 
 @lru_cache(maxsize=256)
@@ -149,6 +157,20 @@ def negate(predicate: Predicate) -> Predicate:
             return Not(predicate)
 
 
+def says_something(predicate: Predicate) -> bool:
+    """Whether rows, or files of them, can be left out because of it."""
+    match predicate:
+        case And(parts):
+            return any(map(says_something, parts))
+        case Or(parts):
+            return all(map(says_something, parts))
+        case Not(part):
+            return says_something(part)
+        case Opaque():
+            return False
+    return True
+
+
 def to_sql(predicate: Predicate) -> str:
     """The predicate as DuckDB SQL, for explanations."""
     match predicate:
@@ -166,6 +188,8 @@ def to_sql(predicate: Predicate) -> str:
             return f"{_path_sql(column)} IS NULL"
         case StartsWith(column, prefix):
             return f"starts_with({_path_sql(column)}, {literal_sql(prefix)})"
+        case Like(column, pattern):
+            return f"{_path_sql(column)} LIKE {literal_sql(pattern)}"
         case Constant(value):
             return "NULL::BOOLEAN" if value is None else str(value).upper()
         case Opaque(sql):
@@ -179,7 +203,7 @@ def _paths(predicate: Predicate) -> Iterator[Path]:
                 yield from _paths(part)
         case Not(part):
             yield from _paths(part)
-        case Comparison(column) | In(column) | IsNull(column) | StartsWith(column):
+        case Comparison(column) | In(column) | IsNull(column) | StartsWith(column) | Like(column):
             yield column
         case Opaque(_, references) | Constant(_, references):
             yield from references
@@ -294,6 +318,9 @@ def _comparison(node: exp.Expr) -> Predicate | None:
     op = _COMPARISONS.get(type(node))
     if op is None:
         return None
+    if op in ("=", "<>") and isinstance(node.this, exp.Substring):
+        found = _begins_with(node.this, [node.expression])
+        return negate(found) if found is not None and op == "<>" else found
     path, constant = _path(node.this), node.expression
     if path is None:
         path, constant, op = _path(node.expression), node.this, FLIPPED[op]
@@ -317,9 +344,23 @@ def _between(node: exp.Between) -> Predicate | None:
 
 
 def _in(node: exp.In) -> Predicate | None:
+    if isinstance(node.this, exp.Substring):
+        return _begins_with(node.this, node.expressions)
     path = _path(node.this)
     values = alike([literal(value) for value in node.expressions])
     return None if path is None or not values else In(path, tuple(values))
+
+
+def _begins_with(node: exp.Substring, texts: Sequence[exp.Expr]) -> Predicate | None:
+    """`substring(c, 1, 2) IN ('13', '31')`: the texts are as long as what is taken of the column."""
+    path, first, length = _path(node.this), literal(node.args.get("start")), literal(node.args.get("length"))
+    values = [literal(text) for text in texts]
+    if path is None or first != 1 or isinstance(first, bool) or not isinstance(length, int) or not values:
+        return None
+    if not all(isinstance(value, str) and len(value) == length > 0 for value in values):
+        return None
+    found = tuple(StartsWith(path, str(value)) for value in values)
+    return found[0] if len(found) == 1 else Or(found)
 
 
 def _is(node: exp.Is) -> Predicate | None:
@@ -348,9 +389,11 @@ def _null_safe(node: exp.NullSafeEQ | exp.NullSafeNEQ) -> Predicate | None:
 
 def _like(node: exp.Like) -> Predicate | None:
     path, pattern = _path(node.this), literal(node.expression)
-    if path is None or not isinstance(pattern, str) or not re.fullmatch(r"[^%_\\]+%", pattern, re.DOTALL):
+    if path is None or not isinstance(pattern, str) or not re.fullmatch(r"[^_\\]+", pattern, re.DOTALL):
         return None
-    found = StartsWith(path, pattern[:-1])
+    prefix = pattern[:-1]
+    plain = prefix and pattern.endswith("%") and "%" not in prefix
+    found = StartsWith(path, prefix) if plain else Like(path, pattern)
     return Not(found) if node.args.get("negate") else found
 
 

@@ -434,7 +434,20 @@ def conjuncts(condition: exp.Expr | None) -> tuple[exp.Expr, ...]:
         return conjuncts(condition.this)
     if isinstance(condition, exp.And):
         return conjuncts(condition.left) + conjuncts(condition.right)
-    return (condition,)
+    return _factored(condition) if isinstance(condition, exp.Or) else (condition,)
+
+
+def _factored(condition: exp.Or) -> tuple[exp.Expr, ...]:
+    """`(a AND b) OR (a AND c)` as `a` and `b OR c`, which is the same where any of them is NULL, too."""
+    branches = [conjuncts(branch) for branch in condition.flatten()]
+    first, *others = branches
+    common = [part for part in dict.fromkeys(first) if all(part in other for other in others)]
+    if not common:
+        return (condition,)
+    rest = [[part for part in branch if part not in common] for branch in branches]
+    if not all(rest):
+        return tuple(common)
+    return (*common, exp.or_(*(exp.and_(*parts) for parts in rest)))
 
 
 def has_one_row(relation: Relation) -> bool:

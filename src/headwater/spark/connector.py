@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.algebra.predicates import Predicate
+from headwater.algebra.predicates import Predicate, says_something
 from headwater.lake.lake import At, Lake
 from headwater.lake.model import Table
 from headwater.lake.reading.request import Request
@@ -22,7 +22,7 @@ from headwater.spark.reading.columns import NativeColumn
 from headwater.spark.reading.deletes import delete_count
 from headwater.spark.reading.frame import FrameReader
 from headwater.spark.reading.kept import KeptRelations
-from headwater.spark.reading.pushed import predicate_of, says_something
+from headwater.spark.reading.pushed import predicate_of
 from headwater.spark.session import attach_session
 from headwater.spark.stores import JvmStores
 from headwater.spark.types import in_pieces, to_spark

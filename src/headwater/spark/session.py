@@ -41,6 +41,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Each column made in Python would first look for the line of the caller's code, and for a notebook.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # Small parts are united also where rows are held to be stored: each becomes a file.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
     # Code that was compiled for one query is still there when its turn comes again.
     "spark.sql.codegen.cache.maxEntries": "1000",
 }

@@ -46,7 +46,7 @@ public class LakeFiles implements FileIndex {
     private final Function prune;
     private final Map answers = new HashMap();
 
-    public LakeFiles(String name, StructType constants, String listing, Function prune) throws Exception {
+    public LakeFiles(String name, StructType constants, String listing, Function prune, double share) throws Exception {
         this.name = name;
         this.constants = constants;
         this.prune = prune;
@@ -63,14 +63,19 @@ public class LakeFiles implements FileIndex {
             FileStatus status = new FileStatus(length, false, 1, 128L << 20, 0L, new Path(at(row, 0).asText()));
             files[i] = PartitionDirectory.apply(new GenericInternalRow(values), new FileStatus[] { status });
         }
-        size = total;
+        size = (long) (total * share);
     }
 
-    /** A DataFrame over the files; {@code columns} carry field ids. */
+    /**
+     * A DataFrame over the files; {@code columns} carry field ids, and hold a {@code share} of what the files do.
+     *
+     * Spark takes what is not larger than its threshold for small enough to send to every task.
+     */
     public static Object dataFrame(
-            SparkSession session, String name, StructType columns, StructType constants, String listing, Function prune)
+            SparkSession session, String name, StructType columns, StructType constants, String listing, Function prune,
+            double share)
             throws Exception {
-        LakeFiles index = new LakeFiles(name, constants, listing, prune);
+        LakeFiles index = new LakeFiles(name, constants, listing, prune, share);
         HadoopFsRelation relation = new HadoopFsRelation(index, constants, columns, scala.Option.empty(),
                 new ParquetFileFormat(), scala.collection.immutable.Map$.MODULE$.empty(), session);
         return session.baseRelationToDataFrame(relation);

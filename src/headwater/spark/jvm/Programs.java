@@ -1,9 +1,15 @@
 package headwater;
 
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
 import java.util.ArrayList;
+import java.util.IdentityHashMap;
+import java.util.Iterator;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.TaskContext;
+import org.apache.spark.rdd.BlockRDD;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
@@ -21,6 +27,10 @@ import org.apache.spark.sql.execution.arrow.ArrowConverters$;
 import org.apache.spark.sql.execution.exchange.ReusedExchangeExec;
 import org.apache.spark.sql.execution.exchange.ShuffleExchangeLike;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.storage.BlockId;
+import org.apache.spark.storage.BlockManager;
+import org.apache.spark.storage.StorageLevel;
+import org.apache.spark.storage.StreamBlockId;
 import scala.runtime.AbstractPartialFunction;
 
 /**
@@ -30,6 +40,12 @@ import scala.runtime.AbstractPartialFunction;
  * hold none, of which only the names are known, and the rows are put in the places of those when the plan is run.
  */
 public class Programs {
+    /** More rows than these are not sent along with a task, but left where the task finds them. */
+    private static final int FEW = 1000;
+    /** What such rows are known by: no stream of Spark's has as high a number. */
+    private static final int STREAM = Integer.MAX_VALUE;
+    private static final AtomicLong LEFT = new AtomicLong();
+
     /** A relation of a name and a schema, in one partition, whose rows come later. */
     public static Object place(SparkSession session, String name, String schema) {
         org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
@@ -87,16 +103,35 @@ public class Programs {
         return rows(java.nio.file.Files.readAllBytes(new java.io.File(path).toPath()), schema);
     }
 
-    /** Run a plan with rows in its places; what comes of it as an Arrow batch, without any bytes if there are no rows. */
-    public static byte[] run(SparkSession session, final SparkPlan plan, final Map places) {
+    /**
+     * Run a plan with rows in its places; what comes of it as an Arrow batch, without any bytes if there are no rows.
+     *
+     * The bytes are given as text, which Python decodes at once; an array would be taken over byte by byte.
+     */
+    public static String run(SparkSession session, final SparkPlan plan, final Map places) {
         final org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
-        return (byte[]) spark.withActive(new scala.runtime.AbstractFunction0() {
-            public Object apply() { return made(spark, plan, places); }
-        });
+        return java.util.Base64.getEncoder().encodeToString(
+            (byte[]) spark.withActive(new scala.runtime.AbstractFunction0() {
+                public Object apply() { return made(spark, plan, places); }
+            }));
     }
 
     private static byte[] made(
-            final org.apache.spark.sql.classic.SparkSession spark, SparkPlan plan, final Map places) {
+            final org.apache.spark.sql.classic.SparkSession spark, SparkPlan plan, Map places) {
+        Map found = new IdentityHashMap();
+        try {
+            return made(spark, plan, places, found);
+        } finally {
+            for (Iterator each = found.values().iterator(); each.hasNext(); ) {
+                Object rows = each.next();
+                if (rows instanceof BlockRDD) ((BlockRDD) rows).removeBlocks();
+            }
+        }
+    }
+
+    /** The same; {@code known} are the rows that are found in places, as tasks read them. */
+    private static byte[] made(
+            final org.apache.spark.sql.classic.SparkSession spark, SparkPlan plan, final Map places, final Map known) {
         final SparkPlan over = (SparkPlan) plan.transformUp(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object node) { return node instanceof RDDScanExec; }
             public Object applyOrElse(Object node, scala.Function1 other) {
@@ -104,7 +139,8 @@ public class Programs {
                 RDDScanExec scan = (RDDScanExec) node;
                 scala.collection.immutable.Seq found = (scala.collection.immutable.Seq) places.get(scan.rdd().name());
                 if (found == null) return node;  // a single row without columns, which Spark scans so too
-                return new RDDScanExec(scan.output(), oneOf(spark, found), scan.name(), scan.outputPartitioning(),
+                if (!known.containsKey(found)) known.put(found, oneOf(spark, found));
+                return new RDDScanExec(scan.output(), (RDD) known.get(found), scan.name(), scan.outputPartitioning(),
                     scan.outputOrdering(), scan.stream());
             }
         });
@@ -118,6 +154,27 @@ public class Programs {
     }
 
     private static RDD oneOf(org.apache.spark.sql.classic.SparkSession spark, scala.collection.immutable.Seq rows) {
-        return spark.sparkContext().parallelize(rows, 1, scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class));
+        scala.reflect.ClassTag kind = scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class);
+        if (rows.size() <= FEW) return spark.sparkContext().parallelize(rows, 1, kind);
+        // A task of this process takes these rows as they are; what is sent along is written and read first.
+        BlockId place = new StreamBlockId(STREAM, LEFT.incrementAndGet());
+        if (!blocks().putIterator(place, rows.iterator(), StorageLevel.MEMORY_AND_DISK(), true, kind))
+            throw new IllegalStateException("no room for rows of a plan");
+        return new BlockRDD(spark.sparkContext(), new BlockId[] {place}, kind);
+    }
+
+    /** {@code SparkEnv.get().blockManager()}: to compile that, all that SparkEnv names would have to be there. */
+    private static BlockManager blocks() {
+        try {
+            Class environment = Class.forName("org.apache.spark.SparkEnv", true, SparkSession.class.getClassLoader());
+            MethodHandles.Lookup lookup = MethodHandles.publicLookup();
+            List none = new ArrayList();
+            List it = new ArrayList();
+            it.add(lookup.findStatic(environment, "get", MethodType.methodType(environment)).invokeWithArguments(none));
+            return (BlockManager) lookup.findVirtual(environment, "blockManager", MethodType.methodType(BlockManager.class))
+                .invokeWithArguments(it);
+        } catch (Throwable error) {
+            throw new IllegalStateException(error);
+        }
     }
 }

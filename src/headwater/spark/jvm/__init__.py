@@ -8,6 +8,7 @@ compile its own generated code, compiles them when they are first needed. They r
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -53,8 +54,9 @@ class Jvm:
         constants: StructType,
         listing: str,
         prune: Callable[[str], str | None] | None,
+        share: float = 1.0,
     ) -> DataFrame:
-        """A DataFrame over Parquet files; see `LakeFiles`."""
+        """A DataFrame over Parquet files, of which it reads a share; see `LakeFiles`."""
         ensure_callback_server_started(self._gateway)  # type: ignore[no-untyped-call]
         session = spark._jsparkSession
         jdf = self._call(
@@ -66,6 +68,7 @@ class Jvm:
             session.parseDataType(constants.json()),
             listing,
             None if prune is None else _Function(prune),
+            share,
         )
         return DataFrame(jdf, spark)
 
@@ -139,7 +142,7 @@ class Jvm:
         found = self._call("Programs", "run", spark._jsparkSession, plan, known)
         if not found:
             return schema.empty_table()
-        batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(found)), schema)
+        batch = pa.ipc.read_record_batch(pa.py_buffer(b64decode(found)), schema)
         return pa.Table.from_batches([batch])
 
     def without_subqueries(self, condition: Any) -> Any | None:

@@ -1,9 +1,9 @@
 """Deleted rows of a plan's files, and how a scan leaves them out.
 
-| deleted rows | how |
+| deleted rows, up to | how |
 |---|---|
-| in files of up to 30 million rows | an array with a bit for each row, which a condition looks into |
-| in files of more rows | an anti-join with bitmaps of spans of rows in which any is deleted |
+| 20 million, of 30 million rows in all | an array with a bit for each row, which a condition looks into |
+| 2 million, of more rows | an anti-join with bitmaps of spans of rows in which any is deleted |
 | more than the driver reads | an anti-join with the delete files, which Spark reads |
 
 In joins a row is one number, the file's place in the plan and the position in the file together: Spark looks
@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,7 @@ from pyspark.sql import types as st
 from headwater.lake.model import DELETE_POS_FIELD, SNAPSHOT_ID_COLUMN, SNAPSHOT_ID_FIELD
 from headwater.lake.reading.deletes import deleted_positions
 from headwater.lake.reading.scan import FileScan, ScanPlan
+from headwater.recent import Recent
 from headwater.spark.jvm import Jvm
 from headwater.spark.reading.native import FILE, FIRST_WORD, POSITION
 from headwater.storage.store import Store
@@ -42,12 +44,16 @@ _WORD = 6
 _WORDS = 512
 #: Where fewer rows than this are deleted in the span of such a bitmap, bitmaps are single words.
 _DENSE = 64
-#: Up to this many deleted rows the driver reads delete files itself, which takes less than a Spark job.
+#: Up to this many deleted rows the driver reads delete files itself, which takes less than a Spark job …
 _FOR_THE_DRIVER = 2_000_000
+#: … and up to this many for an array: reading a million takes 30 ms, and a join with them far more than that.
+_FOR_BITS = 20_000_000
 #: Up to this many numbers, every executor gets them all; beyond, Spark joins as it joins large tables.
 _FOR_BROADCAST = 5_000_000
-#: Up to this many words the bits of all rows of the files are one array, which every task gets.
+#: Up to this many words the bits of all rows of the files are one array, which every task gets; so many of
+#: them are kept.
 _FOR_AN_ARRAY = 1 << 19
+_ARRAYS = 8
 _ARRAY = "headwater deleted words"
 #: Rows that the array says nothing about are there.
 _NOT_IN_ARRAY = (
@@ -128,32 +134,51 @@ def delete_count(scans: Sequence[FileScan]) -> int:
     return sum(sum(d.delete_count for d in scan.deletes) + len(scan.inlined_deletes) for scan in scans)
 
 
-def deleted_rows(
-    spark: SparkSession,
-    jvm: Jvm,
-    plan: ScanPlan,
-    numbers: Sequence[int],
-    store: Store,
-    jvm_path: Callable[[str], str],
-    for_spark: Callable[[str], bool],
-) -> Deleted:
-    """The deleted rows of those files."""
-    count = delete_count([plan.files[number] for number in numbers])
-    first_words = _first_words(plan, numbers)
-    if count <= _FOR_THE_DRIVER and first_words[-1] <= _FOR_AN_ARRAY:
-        words = _words(_from_driver(plan, numbers, store), first_words)
-        kept = jvm.words_condition(spark, _NOT_IN_ARRAY, _ARRAY, words)
+class DeletedRows:
+    """Finds the deleted rows of files; those of the same files at one snapshot are read once."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        jvm: Jvm,
+        store: Store,
+        jvm_path: Callable[[str], str],
+        for_spark: Callable[[str], bool],
+    ):
+        self.spark = spark
+        self.jvm = jvm
+        self.store = store
+        self.jvm_path = jvm_path
+        self.for_spark = for_spark
+        self._arrays: Recent[Any, Deleted] = Recent(_ARRAYS)
+
+    def of(self, plan: ScanPlan, numbers: Sequence[int]) -> Deleted:
+        """The deleted rows of some files of a plan, not all of which need have any."""
+        numbers = [n for n in numbers if plan.files[n].deletes or plan.files[n].inlined_deletes]
+        count = delete_count([plan.files[number] for number in numbers])
+        words = _first_words(plan, numbers)[-1]
+        if count <= _FOR_BITS and words <= _FOR_AN_ARRAY:
+            files = tuple((number, plan.files[number]) for number in numbers)
+            return self._arrays.get((files, plan.snapshot.id), lambda: self._array(plan, numbers, count))
+        return self._joined(plan, numbers, count)
+
+    def _array(self, plan: ScanPlan, numbers: Sequence[int], count: int) -> Deleted:
+        first_words = _first_words(plan, numbers)
+        words = _words(plan, numbers, self.store, first_words)
+        kept = self.jvm.words_condition(self.spark, _NOT_IN_ARRAY, _ARRAY, words)
         return Deleted(kept, dict(zip(numbers, first_words, strict=False)), count=count)
-    distributed: list[int] = []
-    if count > _FOR_THE_DRIVER:
-        # Deletion vectors are small, and only DuckDB decodes encrypted files.
-        distributed = [n for n in numbers if _plain_files(plan.files[n], for_spark)]
-    rest = set(distributed)
-    here = [number for number in numbers if number not in rest]
-    known = _from_driver(plan, here, store)
-    known += [(number, np.array(plan.files[number].inlined_deletes, np.int64)) for number in distributed]
-    keys = _from_files(spark, jvm, plan, distributed, jvm_path) if distributed else None
-    return Deleted(bitmaps=_bitmaps(spark, _keys(known)), keys=keys, count=count)
+
+    def _joined(self, plan: ScanPlan, numbers: Sequence[int], count: int) -> Deleted:
+        distributed: list[int] = []
+        if count > _FOR_THE_DRIVER:
+            # Deletion vectors are small, and only DuckDB decodes encrypted files.
+            distributed = [n for n in numbers if _plain_files(plan.files[n], self.for_spark)]
+        rest = set(distributed)
+        here = [number for number in numbers if number not in rest]
+        known = _from_driver(plan, here, self.store)
+        known += [(number, np.array(plan.files[number].inlined_deletes, np.int64)) for number in distributed]
+        keys = _from_files(self.spark, self.jvm, plan, distributed, self.jvm_path) if distributed else None
+        return Deleted(bitmaps=_bitmaps(self.spark, _keys(known)), keys=keys, count=count)
 
 
 def _first_words(plan: ScanPlan, numbers: Sequence[int]) -> list[int]:
@@ -162,12 +187,17 @@ def _first_words(plan: ScanPlan, numbers: Sequence[int]) -> list[int]:
     return [0, *accumulate(sizes)]
 
 
-def _words(found: Sequence[tuple[int, np.ndarray]], first_words: Sequence[int]) -> bytes:
+def _words(plan: ScanPlan, numbers: Sequence[int], store: Store, first_words: Sequence[int]) -> bytes:
     """A bit for each row of the files, as words of 64 bits, the lowest first."""
     bits = np.zeros(first_words[-1] << _WORD, np.bool_)
-    for (_, positions), first, end in zip(found, first_words, first_words[1:], strict=False):
+
+    def mark(number: int, first: int, end: int) -> None:
         own = bits[first << _WORD : end << _WORD]
+        positions = _positions(plan, number, store)
         own[positions[: np.searchsorted(positions, len(own))]] = True
+
+    with _threads() as pool:
+        list(pool.map(mark, numbers, first_words, first_words[1:]))
     return np.packbits(bits, bitorder="little").tobytes()
 
 
@@ -178,12 +208,17 @@ def _plain_files(scan: FileScan, for_spark: Callable[[str], bool]) -> bool:
 
 
 def _from_driver(plan: ScanPlan, numbers: Sequence[int], store: Store) -> list[tuple[int, np.ndarray]]:
-    def positions(number: int) -> tuple[int, np.ndarray]:
-        scan = plan.files[number]
-        return number, deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id)
+    with _threads() as pool:
+        return list(zip(numbers, pool.map(lambda n: _positions(plan, n, store), numbers), strict=True))
 
-    with ThreadPoolExecutor(_THREADS, thread_name_prefix="headwater-deletes") as pool:
-        return list(pool.map(positions, numbers))
+
+def _positions(plan: ScanPlan, number: int, store: Store) -> np.ndarray:
+    scan = plan.files[number]
+    return deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id)
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="headwater-deletes")
 
 
 def _keys(found: Sequence[tuple[int, np.ndarray]]) -> np.ndarray:

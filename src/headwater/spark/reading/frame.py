@@ -9,6 +9,7 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from headwater.algebra.predicates import says_something
 from headwater.errors import HeadwaterError
 from headwater.lake.format.types import no_rows
 from headwater.lake.lake import Lake
@@ -19,13 +20,14 @@ from headwater.lake.reading.scan import ScanPlan
 from headwater.spark.jvm import Jvm
 from headwater.spark.reading.branches import Abilities, Branches, branches
 from headwater.spark.reading.columns import is_native, native_columns, native_since
-from headwater.spark.reading.deletes import Deleted, deleted_rows, without_deleted
+from headwater.spark.reading.deletes import Deleted, DeletedRows, without_deleted
 from headwater.spark.reading.foreign import ForeignFiles
 from headwater.spark.reading.native import NativeReader, Prune
-from headwater.spark.reading.pushed import predicate_of, says_something
+from headwater.spark.reading.pushed import predicate_of
 from headwater.spark.reading.workers import hidden_needed, output_schema, read_in_workers, with_hidden
 from headwater.spark.stores import JvmStores
 from headwater.spark.types import in_pieces, to_spark
+from headwater.typedefs import SnapshotId
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class FrameReader:
         self.jvm = jvm
         self.stores = stores
         self._foreign = ForeignFiles(lake.store)
+        self._deleted = DeletedRows(spark, jvm, lake.store, stores.path, stores.reachable)
 
     def read(
         self,
@@ -93,7 +96,7 @@ class FrameReader:
         parts = []
         for mapping, numbers in [(None, divided.by_id), *divided.by_name.items()]:
             for group, deleted in _alike(plan, numbers):
-                gone = self._deleted(plan, group) if deleted else Deleted()
+                gone = self._deleted.of(plan, group) if deleted else Deleted()
                 wanted = tuple(dict.fromkeys((*names, *gone.needs)))
                 reader = NativeReader(
                     self.spark,
@@ -109,10 +112,6 @@ class FrameReader:
                 extra = [name for name in gone.needs if name not in names]
                 parts.append(without_deleted(rows, gone).drop(*extra) if deleted else rows)
         return parts
-
-    def _deleted(self, plan: ScanPlan, numbers: Sequence[int]) -> Deleted:
-        store, stores = self.lake.store, self.stores
-        return deleted_rows(self.spark, self.jvm, plan, numbers, store, stores.path, stores.reachable)
 
     def _prune(self, plan: ScanPlan, numbers: Sequence[int]) -> Prune:
         """Answers conditions that Spark pushes down, with places in the list of files it was given."""
@@ -152,10 +151,23 @@ class FrameReader:
 
 
 def _alike(plan: ScanPlan, numbers: Sequence[int]) -> list[tuple[list[int], bool]]:
-    """Files that are read in one scan: with or without deletes, with or without rows that are too new."""
-    groups: dict[tuple[bool, int | None], list[int]] = {}
+    """Files that are read in one scan: with or without deletes, with or without rows that are too new.
+
+    Where deleted rows have to be looked for in most rows they are in all: Spark does better with one scan.
+    """
+    groups: dict[SnapshotId | None, tuple[list[int], list[int]]] = {}
     for number in numbers:
         scan = plan.files[number]
-        deleted = bool(scan.deletes or scan.inlined_deletes)
-        groups.setdefault((deleted, scan.max_snapshot), []).append(number)
-    return [(group, deleted) for (deleted, _), group in sorted(groups.items(), key=lambda g: g[1])]
+        both = groups.setdefault(scan.max_snapshot, ([], []))
+        both[bool(scan.deletes or scan.inlined_deletes)].append(number)
+    parts = []
+    for whole, pierced in groups.values():
+        if pierced and _rows(plan, pierced) >= _rows(plan, whole):
+            parts.append((sorted(whole + pierced), True))
+        else:
+            parts += [(part, deleted) for part, deleted in ((whole, False), (pierced, True)) if part]
+    return sorted(parts)
+
+
+def _rows(plan: ScanPlan, numbers: Sequence[int]) -> int:
+    return sum(plan.files[number].file.record_count for number in numbers)

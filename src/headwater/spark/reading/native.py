@@ -44,6 +44,10 @@ _CONSTANTS = {
     FIRST_WORD: st.LongType(),
 }
 
+#: Bytes that Spark expects of a value, of one whose type is not named here, and of each row besides.
+_WIDTHS = {"boolean": 1, "byte": 1, "short": 2, "integer": 4, "float": 4, "date": 4, "string": 20}
+_USUAL, _ROW = 8, 8
+
 Prune = Callable[[str], str | None]
 
 
@@ -60,7 +64,7 @@ class NativeReader:
     prune: Callable[[Sequence[int]], Prune] | None = None
     """For the files of a scan, what answers the conditions Spark pushes down to it."""
     first_words: Mapping[int, int] = field(default_factory=dict)
-    """What `FIRST_WORD` is, by file number."""
+    """What `FIRST_WORD` is, by file number; files without deleted rows have none."""
 
     def by_id(self, numbers: Sequence[int]) -> DataFrame:
         """Rows of files that have field ids, deleted ones among them."""
@@ -126,13 +130,17 @@ class NativeReader:
                 values = hive_values(scan.file.path)
                 row += [values.get(key) for key in folders.values()]
             listing.append(row)
+        read = list(fields)
         return self.jvm.files(
             self.spark,
             f"{self.plan.table.name}@{self.plan.snapshot.id}",
-            st.StructType(list(fields)),
+            st.StructType(read),
             st.StructType(types),
             json.dumps(listing),
             None if self.prune is None else self.prune(numbers),
+            min(
+                1.0, _width(each.dataType for each in read) / _width(map(spark_type, self.plan.table.columns))
+            ),
         )
 
     def _constants(self) -> list[str]:
@@ -156,7 +164,7 @@ class NativeReader:
             case "headwater first row id":
                 return scan.file.row_id_start
             case "headwater first word":
-                return self.first_words[number]
+                return self.first_words.get(number)
         return scan.file.begin_snapshot
 
     def _hidden(self, row_ids: str) -> list[str]:
@@ -170,6 +178,11 @@ class NativeReader:
             POSITION: position,
         }
         return [f"{texts.get(name, f'`{name}`')} AS `{name}`" for name in self.wanted]
+
+
+def _width(types: Iterable[st.DataType]) -> int:
+    """How many bytes Spark expects of a row."""
+    return _ROW + sum(_WIDTHS.get(kind.typeName(), _USUAL) for kind in types)
 
 
 def _until(frame: DataFrame, limit: int | None) -> DataFrame:

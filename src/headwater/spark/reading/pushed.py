@@ -45,20 +45,6 @@ def predicate_of(text: str, table: Table) -> Predicate:
     return parts[0] if len(parts) == 1 else And(parts)
 
 
-def says_something(predicate: Predicate) -> bool:
-    """Whether any file can be left out because of it."""
-    match predicate:
-        case And(parts):
-            return any(map(says_something, parts))
-        case Or(parts):
-            return all(map(says_something, parts))
-        case Not(part):
-            return says_something(part)
-        case Opaque():
-            return False
-    return True
-
-
 def _paths(columns: tuple[Column, ...], above: Path) -> list[tuple[Path, Column]]:
     found: list[tuple[Path, Column]] = []
     for column in columns:

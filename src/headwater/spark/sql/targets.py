@@ -9,6 +9,7 @@ from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from headwater.algebra.predicates import Predicate, says_something
 from headwater.errors import InvalidInputError, UnsupportedError
 from headwater.lake.model import Column, Table
 from headwater.lake.reading.scan import ScanPlan
@@ -16,14 +17,13 @@ from headwater.lake.writing.transaction import Transaction
 from headwater.spark.connector import LakeSpark
 from headwater.spark.literals import default_sql
 from headwater.spark.reading.columns import NativeColumn
-from headwater.spark.reading.pushed import predicate_of, says_something
+from headwater.spark.reading.pushed import predicate_of
 from headwater.spark.sql.catalyst import Catalyst, kind_of, parts_of
 from headwater.spark.sql.names import has, lake_name, not_there
 from headwater.spark.types import spark_type
 from headwater.typedefs import TableName
 
 if TYPE_CHECKING:
-    from headwater.algebra.predicates import Predicate
     from headwater.spark.sql.statement import Statement
 
 
