@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.refresh.costing import Expected, expect
+from headwater.refresh.deciding import _cheaper, _untried
 from headwater.refresh.model import Action
 
 
@@ -112,3 +113,37 @@ def test_what_a_much_larger_change_took_is_no_cold_start() -> None:
     assert expected(past, 12_000).prediction.incremental < 0.5
     assert expected(past, 1_200_000).seen(1_300_000)
     assert not expected(past[1:], 1_200_000).seen(1_200_000)
+
+
+@pytest.mark.parametrize(
+    ("past", "tried"),
+    [
+        ([followed(9, 0.9)] * 2, True),  # computing anew may be quicker
+        ([full(0.9, "untried"), *[followed(9, 0.9)] * 2], True),  # that may have been cold
+        ([full(0.9, "untried")] * 2 + [followed(9, 0.9)] * 2, False),  # now it is known
+        ([followed(9, 0.9)], False),  # may have been cold itself
+        ([followed(9, 0.65)] * 2 + [Past(Action.REINITIALIZE, 0, 1.1)], True),  # much of what a load took
+        ([followed(9, 0.65)] * 2, False),
+        ([followed(9, 0.5)] * 2, False),  # not much, and less than that
+        ([followed(9, 0.2)] * 2 + [Past(Action.REINITIALIZE, 0, 0.3)], False),  # nobody minds
+        ([full(9.0), *[followed(9, 0.9)] * 2], False),  # hardly ever quicker
+        ([followed(9, 0.9)] * 2 + [Past(Action.REINITIALIZE, 0, 9.0)], True),  # a load says little
+        ([followed(9, 0.9)] * 2 + [Past(Action.REINITIALIZE, 0, 20.0)], False),
+    ],
+)
+def test_computing_anew_is_tried_where_following_changes_takes_long(past: list[Past], tried: bool) -> None:
+    loaded = (
+        []
+        if any(each.action is Action.REINITIALIZE for each in past)
+        else [Past(Action.REINITIALIZE, 0, 1.5)]
+    )
+    decision = _untried(expected([*past, *loaded], 9), 9)
+    assert (decision is not None) is tried
+    assert decision is None or (decision.action, decision.code) == (Action.FULL, "untried")
+
+
+@pytest.mark.parametrize(("took", "back"), [(0.5, True), (0.7, True), (0.9, False), (1.2, False)])
+def test_what_was_left_behind_is_caught_up_with_only_where_that_pays(took: float, back: bool) -> None:
+    past = expected([full(1.0), full(1.0), *[followed(9, took)] * 2], 9)
+    assert (_cheaper(past, 9, True) is None) is back
+    assert (_cheaper(past, 9, False) is None) is (took < 1)

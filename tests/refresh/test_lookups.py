@@ -11,6 +11,7 @@ from headwater.lake.maintenance.choosing import Wishes
 from headwater.lake.maintenance.compacting import compact
 from headwater.lake.reading import lookup
 from headwater.refresh import narrowing
+from headwater.refresh.model import Action
 from tests.refresh.conftest import World
 
 JOINED = "SELECT region, sum(amount) AS total, count(*) AS n FROM o JOIN l ON o.id = l.oid GROUP BY region"
@@ -115,3 +116,42 @@ def test_rows_that_were_inlined_are_looked_up(world: World, looked: Counter[tupl
         world.refresh()
         world.check()
     assert looked
+
+
+def test_small_tables_are_taken_as_of_their_snapshot_where_deletes_of_several_share_a_file(
+    world: World,
+) -> None:
+    world.run(
+        "CREATE TABLE t (id INT, v BOOLEAN, w BOOLEAN)",
+        "INSERT INTO t VALUES (0, true, true), (1, true, NULL), (2, false, NULL), (3, false, true), "
+        "(4, true, false)",
+    )
+    world.make(
+        "windows",
+        "SELECT v, sum(id) OVER (PARTITION BY v) AS s, "
+        "first_value(id) OVER (PARTITION BY w, v ORDER BY id) AS f FROM t",
+    )
+    world.run("DELETE FROM t WHERE id = 4")
+    world.refresh()
+    world.check()
+    # One file of rows, one of deletes: those of before and those that are new.
+    world.run("DELETE FROM t", "CALL ducklake_flush_inlined_data('lake')")
+    world.refresh()
+    world.check()
+
+
+def test_groups_whose_largest_value_went_are_found_by_keys_that_are_not_shown(world: World) -> None:
+    world.run(
+        "CREATE TABLE r (k INT, v VARCHAR)",
+        "CREATE TABLE s (k INT)",
+        "INSERT INTO r SELECT range % 4, 'v' || range FROM range(40)",
+        "INSERT INTO s FROM range(6)",
+    )
+    world.make(
+        "most",
+        "SELECT count(*) AS n, max(c.v) AS most FROM r AS a FULL JOIN s AS b ON a.k = b.k "
+        "JOIN r AS c ON a.k = c.k GROUP BY c.k",
+    )
+    world.run("DELETE FROM r WHERE v IN ('v9', 'v36')", "INSERT INTO r VALUES (NULL, 'x'), (7, 'y')")
+    assert world.refresh()["most"].action is Action.INCREMENTAL
+    world.check()

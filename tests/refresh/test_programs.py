@@ -74,15 +74,21 @@ def _sorted(rows: pa.Table) -> list[str]:
     return sorted(map(str, rows.to_pylist()))
 
 
+@pytest.mark.parametrize(
+    "settings", [programs._INTERPRETED, programs._ALONE], ids=["interpreted", "compiled"]
+)
 @pytest.mark.parametrize("name", _QUERIES)
-def test_a_plan_gives_what_spark_gives_for_the_rows_of_each_time(session: LakeSpark, name: str) -> None:
+def test_a_plan_gives_what_spark_gives_for_the_rows_of_each_time(
+    session: LakeSpark, name: str, settings: Mapping[str, str]
+) -> None:
     dice = random.Random(name)
-    with programs._quick(session, alone=True):
+    with programs._set(session, settings):
         places = {leaf: session.jvm.place(session.spark, leaf, _SCHEMA) for leaf in "abc"}
         plan = session.jvm.planned(_over(session, _QUERIES[name], places))
         assert plan is not None
-        for count in (0, 12, 1, 40):
-            rows = {leaf: _rows(dice, dice.choice([0, count])) for leaf in "abc"}
+        for count in (0, 12, 1, 40, 1200):
+            rows = {leaf: _rows(dice, dice.choice([0, min(count, 40)])) for leaf in "bc"}
+            rows["a"] = _rows(dice, count)
             found = {leaf: Found(table, _SCHEMA) for leaf, table in rows.items()}
             frames = {leaf: each.data(session) for leaf, each in found.items()}
             expected = _over(session, _QUERIES[name], frames)
@@ -97,6 +103,28 @@ def test_a_plan_gives_what_spark_gives_for_the_rows_of_each_time(session: LakeSp
 def test_a_plan_that_asks_another_query_first_is_not_kept(session: LakeSpark) -> None:
     """Its answer would be that of the first time."""
     text = "SELECT k FROM a WHERE k > (SELECT max(k) FROM b)"
-    with programs._quick(session, alone=True):
+    with programs._set(session, programs._ALONE):
         places = {leaf: session.jvm.place(session.spark, leaf, _SCHEMA) for leaf in "ab"}
         assert session.jvm.planned(_over(session, text, places)) is None
+
+
+def test_many_rows_of_a_plan_are_gone_when_it_has_run(session: LakeSpark) -> None:
+    """Few are sent along with the task; these are left with Spark's blocks, which it never forgets itself."""
+
+    def room() -> int:
+        status = str(session.spark._jsc.sc().getExecutorMemoryStatus())
+        return int(re.findall(r",(\d+)\)", status)[0])
+
+    times = 40  # what other tests left behind comes and goes meanwhile, some megabytes of it
+    dice = random.Random(1)
+    rows = _rows(dice, 20_000)
+    with programs._set(session, programs._ALONE):
+        places = {"a": session.jvm.place(session.spark, "a", _SCHEMA)}
+        frame = _over(session, "SELECT k FROM a WHERE k > 1000", places)
+        plan = session.jvm.planned(frame)
+        before = room()
+        held = {"a": Found(rows, _SCHEMA).held(session)}
+        for _ in range(times):
+            schema = programs._arrow_schema(frame.schema)
+            assert not session.jvm.run(session.spark, plan, held, schema).num_rows
+        assert before - room() < times * rows.nbytes / 2

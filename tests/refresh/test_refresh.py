@@ -382,3 +382,13 @@ def test_a_column_that_hides_row_ids_is_refused(world: World) -> None:
         world.make("a", "SELECT id FROM t")
     with pytest.raises(QueryError, match="A column of the result is called `RowId`"):
         world.make("b", "SELECT id AS RowId FROM u")
+
+
+def test_small_results_in_between_are_one_file(world: World) -> None:
+    """Spark leaves what it holds in as many parts as it was computed in, unless it is told otherwise."""
+    world.run("CREATE TABLE t (id INT, k INT)", "INSERT INTO t SELECT range, range % 5000 FROM range(10000)")
+    world.make(
+        "small", "SELECT n, count(*) AS times FROM (SELECT k, count(*) AS n FROM t GROUP BY k) GROUP BY n"
+    )
+    stages = world.streams.get("small").stages
+    assert [len(world.lake.scan(stage.table).files) for stage in stages] == [1, 0]

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from pyspark.sql import DataFrame
 
 from headwater.algebra.alone import alone
 from headwater.algebra.building import build_query
 from headwater.algebra.changes import Changes, changes, computed, placed, regrouped
+from headwater.algebra.identity import by_row_id
 from headwater.algebra.relations import Filter, Query, Relation, Scan, column, opaque_over
 from headwater.algebra.stages import SHOWN, Program, Stage, compile_query
 from headwater.errors import InvalidInputError, NotFoundError, UnsupportedError
 from headwater.lake.catalog import CatalogState, table_name
+from headwater.recent import Recent
 from headwater.refresh.binding import Describer, Statement, statement
 from headwater.refresh.functions import load_function
-from headwater.refresh.local_rows import WholeTables
+from headwater.refresh.local_rows import Found
 from headwater.refresh.model import Definition, StreamTable
 from headwater.refresh.sources import Source, Sources, shown
 from headwater.spark.connector import LakeSpark
@@ -26,6 +28,8 @@ from headwater.spark.types import spark_field
 
 #: What the rows that a Python function makes are read as.
 FUNCTION = "@function"
+#: So many small tables are kept for a stream table.
+_WHOLE_TABLES = 64
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,8 @@ class Compiled:
     sources: Mapping[str, Source]
     #: Makes the rows of stream tables that are defined by Python, from the sources' rows by their names.
     function: Callable[[Mapping[str, DataFrame]], DataFrame] | None = None
-    #: What it reads of small tables, kept from one refresh to the next.
-    whole_tables: WholeTables = field(default_factory=WholeTables, compare=False)
+    #: What it reads of small tables, by the files these are made of.
+    whole_tables: Recent[Any, Found] = field(default_factory=lambda: Recent(_WHOLE_TABLES), compare=False)
     _prepared: dict[Situation, Prepared | None] = field(default_factory=dict, compare=False)
 
     def prepared(self, situation: Situation, moments: Mapping[str, str]) -> Prepared | None:
@@ -114,6 +118,11 @@ class Compiled:
                 if isinstance(node, Scan) and node.source in used:
                     used[node.source].update(stored for _, stored in (*node.fields, *node.key_fields))
         return {name: frozenset(columns) for name, columns in used.items()}
+
+    @cached_property
+    def by_row_id(self) -> frozenset[str]:
+        """The sources whose row ids are part of what is stored, or decide it."""
+        return by_row_id(self.program) & self.sources.keys()
 
 
 def read_query(definition: Definition, sources: Sources) -> Query:

@@ -12,11 +12,11 @@ from headwater.refresh.store import StreamStore
 _REMEMBERED, _DECAY = 50, 0.8
 #: Seconds that a further row takes, as long as changes of about one size only were seen: none is more than so
 #: many times as large as another.
-_PER_ROW, _ONE_SIZE = 5e-6, 2.0
+_PER_ROW, _ONE_SIZE = 1e-6, 2.0
 #: A refresh that took so many times as long as another, row for row, met a process still cold.
 _COLD = 3.0
 #: Reasons of full refreshes that are like one that is chosen for being quicker: the result alone is computed.
-_ALIKE = ("cheaper", "much_changed", "mode_full", "not_incremental")
+_ALIKE = ("cheaper", "much_changed", "untried", "mode_full", "not_incremental")
 #: What part of a first load that would take, before there was one: a load stores all stages, and often is the
 #: first thing that a process does. (Seen with TPC-H: 0.3 to 1.2.)
 _OF_A_LOAD = 0.8
@@ -32,6 +32,8 @@ class Expected:
     tried: int = 0
     #: How many changed rows there were at most when they were followed.
     largest: int = 0
+    #: How often the result was computed anew by choice.
+    computed: int = 0
 
     @property
     def cold(self) -> float:
@@ -67,7 +69,8 @@ def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
     if full is None and (loaded := _average(_warm(anew, any_size=True))) is not None:
         full = loaded * _OF_A_LOAD
     prediction = Prediction(_incremental(_warm(followed), rows_in), full)
-    return Expected(prediction, since, len(followed), max((each.rows_in for each in followed), default=0))
+    largest = max((each.rows_in for each in followed), default=0)
+    return Expected(prediction, since, len(followed), largest, len(alike))
 
 
 def _warm(history: list[Recorded], *, any_size: bool = False) -> list[Recorded]:

@@ -16,15 +16,25 @@ if TYPE_CHECKING:
     from headwater.refresh.store import StreamStore
 
 
-#: Everything is computed anew if following changes is expected to take so many times as long.
-GAIN = 1.05
+#: Everything is computed anew if following changes is expected to take so many times as long; where what is
+#: stored in between was left behind, already from this part on: it would have to be brought up to date first.
+GAIN, BACK = 1.05, 0.75
 #: And, before changes as large were seen, if more than this share of a source of some size changed, and rows
 #: went: rows that only come mean little more than themselves.
 MUCH, MANY = 0.05, 200_000
 
 
-#: Reasons of a refresh that others go by: nothing changed; what was left behind is brought up to date.
-NO_CHANGES, CAUGHT_UP = "no_changes", "caught_up"
+#: Before it was computed anew so often, it is where following changes took so many seconds at least, and this
+#: part of what computing anew took, or is taken to need …
+TRIES, SOME, PART = 2, 0.3, 0.7
+#: … or, before it was at all, where it took longer, and even a small part: the first load, which that is
+#: guessed from, stored more, in a process still cold. (Seen with TPC-H: seven times as long.)
+LONG, SMALL_PART = 0.7, 0.1
+
+
+#: Reasons of a refresh that others go by: nothing changed; what was left behind is brought up to date; rows
+#: of a source no longer have the ids that are stored.
+NO_CHANGES, CAUGHT_UP, ROW_IDS_LOST = "no_changes", "caught_up", "row_ids_lost"
 
 
 class Extent(Enum):
@@ -44,6 +54,7 @@ _EXTENTS = {
     "mode_full": Extent.RESULT,
     "cheaper": Extent.RESULT,
     "much_changed": Extent.RESULT,
+    "untried": Extent.RESULT,
 }
 
 
@@ -116,6 +127,14 @@ def _decide(
             "snapshot_expired",
             f"The changes since the last refresh are gone: {error.message}",
         )
+    lost = computation.inputs.row_ids_lost()
+    if lost is not None:
+        name, at = lost
+        return Decision(
+            Action.REINITIALIZE,
+            ROW_IDS_LOST,
+            f"Row ids of {name} were lost when its files were merged at snapshot {at}.",
+        )
     if compiled.program.reasons:
         return Decision(
             Action.FULL,
@@ -128,8 +147,8 @@ def _decide(
     expected = expect(store, stream, rows)
     prediction = expected.prediction
     if mode is Mode.AUTO:
-        chosen = _cheaper(expected, rows) or (
-            None if expected.seen(rows) else _much_changed(prediction, computation)
+        chosen = _cheaper(expected, rows, stream.frontier.behind) or (
+            _untried(expected, rows) if expected.seen(rows) else _much_changed(prediction, computation)
         )
         if chosen is not None:
             return chosen
@@ -138,17 +157,36 @@ def _decide(
     )
 
 
-def _cheaper(expected: Expected, rows: int) -> Decision | None:
+def _cheaper(expected: Expected, rows: int, behind: bool) -> Decision | None:
     """Everything anew, where that is expected to be clearly faster; now and then the other is tried again."""
     prediction = expected.prediction
     slow, full = prediction.incremental, prediction.full
-    if slow is None or full is None or slow <= GAIN * expected.cold * full:
+    if slow is None or full is None or slow <= (BACK if behind else GAIN) * expected.cold * full:
         return None
     words = f"Following {rows} changed rows is expected to take {slow:.2f} s, computing it anew {full:.2f} s"
     if expected.stale:
         reason = f"{words}; that was last tried {expected.since} refreshes ago, and is tried again."
         return Decision(Action.INCREMENTAL, "tried_again", reason, prediction)
     return Decision(Action.FULL, "cheaper", f"{words}.", prediction)
+
+
+def _untried(expected: Expected, rows: int) -> Decision | None:
+    """Everything anew, where it is hardly known what that takes and following changes takes long."""
+    prediction = expected.prediction
+    slow, full = prediction.incremental, prediction.full
+    if slow is None or full is None or expected.computed >= TRIES or expected.tried < TRIES:
+        return None
+    close = slow >= max(SOME, PART * full)
+    guessed = not expected.computed and slow >= max(LONG, SMALL_PART * full)
+    if not close and not guessed:
+        return None
+    return Decision(
+        Action.FULL,
+        "untried",
+        f"Following {rows} changed rows is expected to take {slow:.2f} s; it is tried whether computing it "
+        "anew is quicker.",
+        prediction,
+    )
 
 
 def _much_changed(prediction: Prediction, computation: Computation) -> Decision | None:

@@ -16,6 +16,7 @@ from headwater.algebra.predicates import (
     Comparison,
     In,
     IsNull,
+    Like,
     Not,
     Or,
     Predicate,
@@ -62,9 +63,20 @@ def _mask(predicate: Predicate, rows: pa.Table) -> Any:
             return pc.is_null(rows.column(name))
         case Not(IsNull((name,))):
             return pc.is_valid(rows.column(name))
-        case StartsWith((name,), prefix) if pa.types.is_string(rows.schema.field(name).type):
-            return _true(pc.starts_with(rows.column(name), prefix))
+        case StartsWith((name,)) | Like((name,)) if pa.types.is_string(rows.schema.field(name).type):
+            return _true(_matches(predicate, rows))
+        case Not(StartsWith((name,)) | Like((name,)) as part) if pa.types.is_string(
+            rows.schema.field(name).type
+        ):
+            return _true(pc.invert(_matches(part, rows)))
     return None
+
+
+def _matches(predicate: StartsWith | Like, rows: pa.Table) -> Any:
+    values = rows.column(predicate.column[0])
+    if isinstance(predicate, StartsWith):
+        return pc.starts_with(values, predicate.prefix)
+    return pc.match_like(values, predicate.pattern)
 
 
 def _true(mask: Any) -> Any:

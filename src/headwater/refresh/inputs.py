@@ -118,6 +118,11 @@ class WaveState:
         found = self._changes.get((table.id, since, used))
         return found is not None and not found[1].moves and not found[1].mixed
 
+    def row_ids_lost(self, table: Table, since: SnapshotId, used: frozenset[str]) -> SnapshotId | None:
+        """The first snapshot among the changes that were found whose rows may have other ids than before."""
+        found = self._changes.get((table.id, since, used))
+        return None if found is None else self.shared.first_loss(self.session, found[1])
+
     def keep(self, frame: DataFrame) -> DataFrame:
         """Let Spark hold what it computes of this, as long as the wave lasts."""
         self._kept.append(frame.persist(StorageLevel.MEMORY_AND_DISK))
@@ -206,6 +211,15 @@ class Inputs:
         if source.table.id in self.wave.moved or source.table.id in self.wave.made:
             return False
         return self.wave.nothing_moved(source.table, self._since[name], self.compiled.used_columns[name])
+
+    def row_ids_lost(self) -> tuple[str, SnapshotId] | None:
+        """A source whose rows may no longer have the ids that are stored, and since which snapshot."""
+        for name in sorted(self.compiled.by_row_id):
+            used = self.compiled.used_columns[name]
+            at = self.wave.row_ids_lost(self.compiled.sources[name].table, self._since[name], used)
+            if at is not None:
+                return name, at
+        return None
 
     def since(self, name: str) -> SnapshotId:
         """The snapshot a source was seen at by the refresh before."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from dataclasses import dataclass, field
-from threading import Lock
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -34,26 +32,3 @@ class Found:
         if self._frame is None:
             self._frame = session.jvm.local(session.spark, self.rows, self.schema)
         return self._frame
-
-
-@dataclass
-class WholeTables:
-    """Small tables that were read whole, by the files they are made of: they are read once."""
-
-    most: int = 64
-    _found: OrderedDict[Any, Found] = field(default_factory=OrderedDict)
-    _lock: Lock = field(default_factory=Lock)
-
-    def get(self, place: Any) -> Found | None:
-        """What was read of these files before."""
-        with self._lock:
-            if place in self._found:
-                self._found.move_to_end(place)
-            return self._found.get(place)
-
-    def put(self, place: Any, found: Found) -> None:
-        """Remember; the least used one is forgotten."""
-        with self._lock:
-            self._found[place] = found
-            while len(self._found) > self.most:
-                self._found.popitem(last=False)

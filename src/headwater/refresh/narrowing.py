@@ -18,17 +18,19 @@ from pyspark.sql import types as st
 
 from headwater.algebra.changes import PLACE
 from headwater.algebra.narrowing import Link
-from headwater.algebra.predicates import And, Comparison, IsNull, Or, Predicate
+from headwater.algebra.predicates import And, Comparison, IsNull, Or, Predicate, says_something
 from headwater.algebra.relations import ROW_ID, WEIGHT, Scan
 from headwater.lake.format.equality import row_keys
 from headwater.lake.format.types import arrow_schema
 from headwater.lake.model import Column, Table
 from headwater.lake.reading import lookup
 from headwater.lake.reading.scan import ScanPlan
+from headwater.recent import Recent
 from headwater.refresh.binding import Statement
+from headwater.refresh.cutting import Cutting
 from headwater.refresh.excluding import without_excluded
 from headwater.refresh.inputs import Inputs
-from headwater.refresh.local_rows import Found, WholeTables
+from headwater.refresh.local_rows import Found
 from headwater.spark.types import spark_schema, to_spark
 from headwater.typedefs import SnapshotId
 
@@ -41,6 +43,8 @@ _MOST_ROWS = 200_000
 _MOST_BYTES = 512 << 20
 #: Tables of up to this many rows are taken whole.
 _WHOLE = 20_000
+#: So many changes are worth to be looked through for those of consequence; of fewer, tables of so many rows.
+_MUCH, _SOME = 20_000, 2_000
 #: How many bytes a value has, if that depends on the value.
 _USUAL = 16
 _ZERO = pa.scalar(0, pa.int32())
@@ -62,10 +66,11 @@ class _Choice:
 class Narrowing:
     """Cuts down what a statement reads."""
 
-    def __init__(self, inputs: Inputs, whole_tables: WholeTables, statement: Statement):
+    def __init__(self, inputs: Inputs, whole_tables: Recent[Any, Found], statement: Statement):
         self.inputs = inputs
         self.whole_tables = whole_tables
         self.statement = statement
+        self.cutting = Cutting(statement.links, _SOME)
         #: Rows, and what is left of them under a condition: scans with the same one share it.
         self._left: dict[tuple[int, Predicate], tuple[Found, Found]] = {}
         #: The columns that any of the scans of a table needs: what is looked up for one may do for others.
@@ -82,19 +87,27 @@ class Narrowing:
             delta = self.inputs.deltas.get(scan.source)
             if scan.version == "delta" and delta is not None and delta.found is not None:
                 known[leaf] = self._of_consequence(leaf, delta.found)
+        # Where much changed, small tables may tell which of it is of consequence. Else they are taken as they
+        # are, which Spark has been given before.
+        much = sum(found.rows.num_rows for found in known.values()) > _MUCH
+        small: dict[str, Found] = {}
+        if much:
+            self.cutting.least = 0
+            small = {leaf: self._of_consequence(leaf, found) for leaf, found in self._small(known).items()}
         waiting = {
             leaf: self.statement.links.get(leaf, ())
             for leaf, scan in leaves.items()
-            if leaf not in known and scan.version != "delta"
+            if leaf not in known and leaf not in small and scan.version != "delta"
         }
         while True:
+            known = self._cut(known, small)
             chosen = {
                 leaf: choice for leaf, links in waiting.items() if (choice := self._choices(links, known))
             }
             if not chosen:
                 break
             ready = frozenset(known)
-            for together in self._together(chosen):
+            for together in self._together(self._telling(chosen)):
                 choices = _common([chosen[leaf] for leaf in together])
                 version = self._versions(leaves[together[0]], choices)
                 for leaf in together:
@@ -107,15 +120,40 @@ class Narrowing:
                         known[leaf] = self._of_consequence(leaf, own)
                     elif later := tuple(link for link in links if not ready >= link.leaves):
                         waiting[leaf] = later  # other values may be fewer
+        if not much:
+            return {**known, **self._small(known)}
+        return self._cut({**known, **small}, {})
+
+    def _small(self, known: Mapping[str, Found]) -> dict[str, Found]:
+        """The small tables among what is not known, whole."""
         whole: dict[_Read, Found | None] = {}
-        for leaf, scan in leaves.items():
-            if leaf not in known:
+        small: dict[str, Found] = {}
+        for leaf, scan in self.statement.leaves.items():
+            if leaf not in known and scan.version != "delta":
                 read = scan.source, scan.version
                 if read not in whole:
                     whole[read] = self._whole(scan)
                 if (found := whole[read]) is not None:
-                    known[leaf] = found
-        return known
+                    small[leaf] = found
+        return small
+
+    def _cut(self, known: Mapping[str, Found], small: dict[str, Found]) -> dict[str, Found]:
+        """What is known, and small tables, without rows that lead to nothing."""
+        everything = {**known, **small}
+        self.cutting.run(everything)
+        small.update((leaf, everything[leaf]) for leaf in small)
+        return {leaf: everything[leaf] for leaf in known}
+
+    def _telling(self, chosen: Mapping[str, Sequence[_Choice]]) -> Mapping[str, Sequence[_Choice]]:
+        """Scans that are looked up before the others: conditions may leave few of their rows, and those then
+        few of the others'."""
+        leaves = self.statement.leaves
+        telling = {leaves[leaf].source for leaf in chosen if self._has_condition(leaf)}
+        return {leaf: chosen[leaf] for leaf in chosen if leaves[leaf].source in telling} or chosen
+
+    def _has_condition(self, leaf: str) -> bool:
+        condition = self.statement.conditions.get(leaf)
+        return condition is not None and says_something(condition)
 
     def _of_consequence(self, leaf: str, found: Found) -> Found:
         """Rows without those that the statement's conditions exclude, if these are worth leaving out."""
@@ -148,11 +186,9 @@ class Narrowing:
         for link in links:
             if not known.keys() >= link.leaves:
                 continue
-            columns = [known[leaf].rows.column(name) for leaf, name in sorted(link.places)]
-            if len({column.type for column in columns}) != 1:
+            values = self.cutting.values(link, known)
+            if values is None:
                 continue
-            pieces = [chunk for column in columns for chunk in column.chunks]
-            values: Any = pc.unique(pa.chunked_array(pieces, columns[0].type))
             nulls = link.nulls and values.null_count > 0
             values = values.drop_null()
             other = found.get(link.column)
@@ -277,8 +313,10 @@ class Narrowing:
         lake = self.inputs.wave.session.lake
         stored = scan.source in self.inputs.tables
         kinds = tuple((c.id, c.name, c.type) for c in columns)
-        place = (table.id, kinds, names - {c.name for c in columns}, tuple(plan.files))
-        found = None if plan.inlined else self.whole_tables.get(place)
+        # A delete file may hold deletes of several snapshots: what is left then depends on when one looks.
+        at = plan.snapshot.id if any(each.deletes for each in plan.files) else None
+        place = (table.id, kinds, names - {c.name for c in columns}, tuple(plan.files), at)
+        found = None if plan.inlined else self.whole_tables.known(place)
         self._count(plan)
         if found is not None:
             return found

@@ -26,17 +26,22 @@ from headwater.spark.writing.rows import most_rows
 
 #: What makes small queries quick: no plan is changed while it runs, no more tasks than there are workers.
 _QUICK = {"spark.sql.adaptive.enabled": "false", "spark.sql.shuffle.partitions": None}
-#: Where all rows are here: one task, no code that is compiled first, and no part of a plan that stands for
-#: another, so that rows can be put in each place.
+#: Where all rows are here: one task, and no part of a plan that stands for another, so that rows can be put
+#: in each place …
 _ALONE = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.exchange.reuse": "false",
 }
+#: … and, up to so many rows, no code that is compiled first.
+_INTERPRETED = {
+    **_ALONE,
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_FEW = 20_000
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,9 @@ def first_rows(
 ) -> pa.Table | None:
     """The rows of a statement, some or all of whose inputs are here; None if they are too many to take."""
     alone = len(found) == len(statement.leaves)
-    with _quick(session, alone=alone):
-        program = _program(session, statement, found) if alone else None
+    few = sum(rows.rows.num_rows for rows in found.values()) <= _FEW
+    with _set(session, (_INTERPRETED if few else _ALONE) if alone else _QUICK):
+        program = _program(session, statement, found, few=few) if alone else None
         if program is not None:
             return program.run(session, found)
         frame = statement.over(session, frame_of, {leaf: rows.data(session) for leaf, rows in found.items()})
@@ -73,10 +79,12 @@ def first_rows(
         return rows if rows.num_rows <= most else None
 
 
-def _program(session: LakeSpark, statement: Statement, found: Mapping[str, Found]) -> Program | None:
-    """How a statement is computed over rows of these kinds; None if that cannot be kept."""
+def _program(
+    session: LakeSpark, statement: Statement, found: Mapping[str, Found], *, few: bool
+) -> Program | None:
+    """How a statement is computed over rows of these kinds, few or not; None if that cannot be kept."""
     kinds = tuple((leaf, rows.schema.simpleString()) for leaf, rows in sorted(found.items()))
-    key = (Catalyst(session).settings(), kinds)
+    key = (Catalyst(session).settings(), kinds, few)
     if key not in statement.programs:
         places = {leaf: session.jvm.place(session.spark, leaf, rows.schema) for leaf, rows in found.items()}
         frame = statement.over(session, _no_frame, places)
@@ -96,11 +104,10 @@ def _no_frame(scan: Scan) -> DataFrame:
 
 
 @contextmanager
-def _quick(session: LakeSpark, *, alone: bool) -> Iterator[None]:
-    """Run Spark's queries as suits a few rows; `alone`, if there are no others than those."""
+def _set(session: LakeSpark, wanted: Mapping[str, str | None]) -> Iterator[None]:
+    """Run Spark's queries with some settings; None stands for the number of workers."""
     conf = session.spark.conf
     workers = str(max(1, session.spark.sparkContext.defaultParallelism))
-    wanted = _ALONE if alone else _QUICK
     before = {name: conf.get(name, None) for name in wanted}
     try:
         for name, value in wanted.items():

@@ -14,6 +14,8 @@ from threading import Lock
 from headwater.lake.model import Table
 from headwater.lake.reading.change_plan import ChangePlan
 from headwater.lake.reading.change_reader import count_changes
+from headwater.lake.reading.row_identity import first_loss
+from headwater.recent import Recent
 from headwater.refresh.compiling import Compiled
 from headwater.refresh.deltas import (
     ChangedRows,
@@ -34,7 +36,7 @@ _MOST_BYTES = 64 << 20
 _AT_ONCE = 20_000
 #: So many bytes of them are kept.
 _KEPT = 512 << 20
-#: So many counts of changes are.
+#: So many counts of changes are, and so many answers on row ids.
 _COUNTS = 1000
 
 #: A table by its id, and the snapshots that changed it.
@@ -47,7 +49,8 @@ class SharedChanges:
 
     _wanted: dict[int, set[str]] = field(default_factory=dict)
     _kept: OrderedDict[_Place, ChangedRows] = field(default_factory=OrderedDict)
-    _counts: OrderedDict[_Place, int] = field(default_factory=OrderedDict)
+    _counts: Recent[_Place, int] = field(default_factory=lambda: Recent(_COUNTS))
+    _losses: Recent[_Place, SnapshotId | None] = field(default_factory=lambda: Recent(_COUNTS))
     _lock: Lock = field(default_factory=Lock)
 
     def want(self, compiled: Compiled) -> None:
@@ -74,19 +77,19 @@ class SharedChanges:
             return late_delta(plan, used, rows, lambda: self._changed_rows(session, plan, used)), plan
         return delta_of(self._changed_rows(session, plan, used), plan, used), plan
 
+    def first_loss(self, session: LakeSpark, plan: ChangePlan) -> SnapshotId | None:
+        """The first snapshot of a plan's range that may have given rows other ids; None if there is none."""
+        if not plan.moves and not plan.mixed:
+            return None
+        lake = session.lake
+        return self._losses.get(
+            (plan.table.id, plan.touched), lambda: first_loss(lake.db, lake.store, lake.data_path, plan)
+        )
+
     def _count(self, session: LakeSpark, plan: ChangePlan) -> int:
         """How many changes there are at most; delete files are read for that once."""
-        place = (plan.table.id, plan.touched)
-        with self._lock:
-            known = self._counts.get(place)
-        if known is not None:
-            return known
-        found = count_changes(plan, session.lake.store)
-        with self._lock:
-            self._counts[place] = found
-            while len(self._counts) > _COUNTS:
-                self._counts.popitem(last=False)
-        return found
+        store = session.lake.store
+        return self._counts.get((plan.table.id, plan.touched), lambda: count_changes(plan, store))
 
     def _changed_rows(self, session: LakeSpark, plan: ChangePlan, used: Collection[str]) -> ChangedRows:
         """Changes in this process, in the columns in use and maybe more."""

@@ -109,7 +109,10 @@ class Storing:
             return None
         if again.num_rows > keys.num_rows:
             raise self._violation("A key is there twice.", "two stored rows have the same key")
-        return pa.concat_tables([sure, again.select(sure.schema.names).cast(sure.schema)])
+        # Behind what is stored either may have columns of its own, by which rows were matched.
+        names = [name for name in sure.schema.names if name in again.schema.names]
+        sure = sure.select(names)
+        return pa.concat_tables([sure, again.select(names).cast(sure.schema)])
 
     def _runs_short(self, came: int, went: int, full: bool) -> bool:
         if self.stage.first is None or full:

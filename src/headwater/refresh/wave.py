@@ -13,13 +13,20 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from tenacity import Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from headwater.errors import ConflictError, HeadwaterError, QueryError, SnapshotError, StreamTableError
+from headwater.errors import (
+    ConflictError,
+    HeadwaterError,
+    InvariantError,
+    QueryError,
+    SnapshotError,
+    StreamTableError,
+)
 from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.compiling import Compiled, compile_definition
 from headwater.refresh.computing import Computation, Outcome
-from headwater.refresh.deciding import Decision, behind, decide
+from headwater.refresh.deciding import ROW_IDS_LOST, Decision, behind, decide
 from headwater.refresh.fitting import check_fit, column_types
 from headwater.refresh.home_sinks import has_sinks_to_mend, publish_at_home
 from headwater.refresh.inputs import WaveState, upstream_of
@@ -225,9 +232,16 @@ class Wave:
                 stream_table=str(stream.name),
             )
         check_fit(stream, compiled, tables)
+        for name in compiled.by_row_id:
+            state.tx.rely_on_row_ids(compiled.sources[name].table.id)
         computation = Computation(state, str(stream.name), compiled, tables, stream.frontier, moment)
         decision = decide(stream, compiled, computation, self.store, full=full)
-        outcome = computation.follow(decision.extent)
+        try:
+            outcome = computation.follow(decision.extent)
+        except InvariantError as error:
+            if decision.code != ROW_IDS_LOST:
+                raise
+            raise _ids_twice(stream, decision, error) from error
         frontier = replace(
             frontier_of(state, stream, compiled, moment), behind=behind(stream, compiled, decision)
         )
@@ -319,6 +333,16 @@ def _filled(result: RefreshResult, decision: Decision, outcome: Outcome) -> Refr
         bytes_read=outcome.bytes_read,
         stages=outcome.stages,
         snapshot_id=THIS_COMMIT,
+    )
+
+
+def _ids_twice(stream: StreamTable, decision: Decision, error: InvariantError) -> StreamTableError:
+    return StreamTableError(
+        f"Stream table {stream.name} was not refreshed, since rows that it reads have the same row id.",
+        detail=f"{decision.reason} {error.message}",
+        hint="In DuckDB, SELECT rowid FROM … GROUP BY rowid HAVING count(*) > 1 names them: delete these "
+        "rows and insert them again, in one transaction.",
+        stream_table=str(stream.name),
     )
 
 
