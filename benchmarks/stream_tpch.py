@@ -26,8 +26,8 @@ from headwater.typedefs import TableName
 
 #: Shares of the orders that are deleted, and inserted, in each round.
 SHARES = (0.001, 0.01, 0.1)
-#: On average over the queries a refresh takes at most this part of computing anew, at the smallest share …
-TARGET = 1 / 5
+#: On average over the queries a refresh takes at most this part of computing anew, up to this share …
+TARGET, FOLLOWED = 1 / 5, 0.01
 #: … and no query takes longer than this.
 WORST = 1.15
 
@@ -47,7 +47,7 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
         for share in SHARES:
             times: dict[int, list[tuple[float, float, float]]] = {number: [] for number in queries}
             actions: list[Action] = []
-            for each in range(environment.rounds(4) + 1):
+            for each in range(environment.rounds(6) + 1):
                 environment.say(f"{share:.1%}: a round{'' if each else ' that does not count'} …")
                 changes.apply(share)
                 for number, text in queries.items():
@@ -60,8 +60,12 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
                     ]
                     # Who comes first finds less of the data in memory: they take turns.
                     taken = {side: seconds(sides[side]) for side in (range(3) if each % 2 else (2, 1, 0))}
-                    check(session, name, number, changes.answer(text))
                     assert result[0].action is not Action.FAILED, result[0].reason
+                    try:
+                        check(session, name, number, text)
+                    except AssertionError as error:
+                        error.add_note(f"round {each} of {share:.1%}, after {result[0]}")
+                        raise
                     if each:
                         times[number].append((taken[0], taken[1], taken[2]))
                         actions.append(result[0].action)
@@ -85,7 +89,7 @@ def lines(
             tuple(geometric_mean([by_query[q][place][each] for q in by_query]) for each in rounds)
             for place in (0, side)
         ]
-        target = TARGET if side == 1 and share == SHARES[0] else None
+        target = TARGET if side == 1 and share <= FOLLOWED else None
         yield Result(f"{what} ({incremental} of {len(actions)} incremental)", against, *means, target)
     ratios = {q: median(o / a for o, a in zip(t[0], t[1], strict=True)) for q, t in by_query.items()}
     worst = max(ratios, key=lambda q: ratios[q])
@@ -153,8 +157,27 @@ def spark_text(text: str) -> str:
     return sqlglot.transpile(text, read="duckdb", write="spark")[0].rstrip(";")
 
 
-def check(session: duckdb.DuckDBPyConnection, name: str, number: int, expected: list[Any]) -> None:
-    check_answer(number, session.execute(f"FROM {name}").fetchall(), expected)
+def check(session: duckdb.DuckDBPyConnection, name: str, number: int, text: str) -> None:
+    """Compare a stream table with DuckDB's answer.
+
+    Inserted orders are copies of others, so rows often tie, and which of them are among the first is open:
+    then the columns that they are ordered by are compared, and each row has to be in the whole answer.
+    """
+    tree = sqlglot.parse_one(text, read="duckdb")
+    columns = "*"
+    if tree.args.get("limit"):
+        columns = ", ".join(each.this.sql(dialect="duckdb") for each in tree.args["order"].expressions)
+        tree.args["limit"].pop()
+        strange = session.execute(f"FROM {name} EXCEPT ({tree.sql(dialect='duckdb')})").fetchall()
+        assert not strange, f"query {number}: rows that DuckDB does not find: {strange[:5]}"
+    found = session.execute(f"SELECT {columns} FROM {name}").fetchall()
+    expected = session.execute(f"SELECT {columns} FROM ({text.rstrip().rstrip(';')})").fetchall()
+    try:
+        check_answer(number, found, expected)
+    except AssertionError as error:
+        ours, theirs = set(map(str, found)), set(map(str, expected))
+        error.add_note(f"ours alone: {sorted(ours - theirs)[:5]}, DuckDB's: {sorted(theirs - ours)[:5]}")
+        raise
 
 
 __all__ = ["Changes", "run"]
