@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -60,3 +61,43 @@ def test_what_is_known_of_files_does_not_grow_for_ever(
             assert kept.in_order(f"{path} {number}", 1, "b", column.to_numpy())
     assert len(kept._footers) == len(kept._bounds) == 3
     assert len(kept._in_order) == len(kept._columns) == (10 if most_bytes else 0)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_single_values_are_taken_of_what_is_here_or_was_picked(path: str, seed: int) -> None:
+    """Right where it is said, and said where all row groups that are asked for are here."""
+    kept, dice = KeptColumns(), random.Random(seed)
+    everything = pq.read_table(path)
+    with pa.OSFile(path) as source:
+        parquet = kept.open(path, source)
+        here = sorted(dice.sample(range(4), 2))
+        kept.read(path, parquet, here, ["s"])
+        for _ in range(40):
+            at = np.array(sorted(dice.sample(range(100), dice.randint(1, 20))), np.int64)
+            found = kept.taken(path, parquet.metadata, "s", at)
+            assert (found is not None) == set((at // 30).tolist()).issubset(here)
+            assert found is None or found.to_pylist() == everything.column("s").take(at).to_pylist()
+            assert kept.taken(path, parquet.metadata, "a", at) is None
+        kept.picked(path, everything.select(["a"]).take(at), at)
+        again = kept.taken(path, parquet.metadata, "a", at)
+        assert again is not None
+        assert again.equals(everything.column("a").take(at))
+        assert kept.taken(path, parquet.metadata, "b", at) is None
+        assert kept.taken(path, parquet.metadata, "a", at[:-1]) is None
+        assert kept.taken(f"{path} 2", parquet.metadata, "a", at) is None
+
+
+def test_what_was_picked_is_kept_for_a_while_if_it_is_little(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept_columns, "_FEW", 3)
+    monkeypatch.setattr(kept_columns, "_PICKED", 4)
+    kept, footer, rows = KeptColumns(), pq.read_metadata(path), pq.read_table(path, columns=["a", "b"])
+    sets = [np.arange(first, first + 3) for first in range(10)]
+    for at in sets:
+        kept.picked(path, rows.take(at), at)
+    known = [kept.taken(path, footer, "b", at) is not None for at in sets]
+    assert known == [False] * 8 + [True] * 2
+    many = np.arange(4)
+    kept.picked(path, rows.take(many), many)
+    assert kept.taken(path, footer, "a", many) is None

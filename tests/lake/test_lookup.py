@@ -103,6 +103,78 @@ def test_columns_that_would_push_others_out_are_picked_and_not_kept(
         assert picked == expected
 
 
+def test_columns_that_are_here_are_not_picked(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lake.transaction() as tx:
+        tx.create_table("t", {"id": "int64", "word": "varchar", "other": "varchar"})
+        words = [str(n) for n in range(300_000)]
+        tx.append("t", pa.table({"id": range(300_000), "word": words, "other": words}))
+    picked: list[list[str]] = []
+    real = file_reader.pick_rows
+
+    def spy(location: str, schema: pa.Schema, names: list[str], at: Positions) -> pa.Table | None:
+        picked.append(names)
+        return real(location, schema, names, at)
+
+    monkeypatch.setattr(file_reader, "pick_rows", spy)
+    with lake.transaction() as tx:
+        tx.rename_column("t", "word", "text")
+    plan = lake.scan("t")
+    column = plan.table.column("id")
+    assert column is not None
+    kept = KeptColumns(8 << 20)
+    for values, columns, expected in (
+        ([7, 150_000, 299_999], ["text", "id"], ["word"]),
+        ([7, 150_000, 299_999], ["id", "text", "other"], ["other"]),
+        ([7, 150_000, 299_999], ["other", "text"], None),
+        ([8, 150_000], ["other", "id"], ["other"]),
+    ):
+        picked.clear()
+        wanted = Wanted(column, pa.array(values, pa.int64()))
+        got = find_rows(plan, lake.store, lake.db, [wanted], columns, 10, kept=kept)
+        assert got is not None
+        for name in columns:
+            assert got[1].column(name).to_pylist() == (values if name == "id" else [str(n) for n in values])
+        assert picked == ([] if expected is None else [expected])
+
+
+@pytest.mark.parametrize("picking", [True, False])
+def test_columns_are_found_by_their_ids_whatever_is_kept(
+    lake: Lake, picking: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Renamed, dropped, added and added again; in files of all ages, and merged ones that carry row ids."""
+    monkeypatch.setattr(file_reader, "worth_picking", lambda footer, at: bool(len(at)) and picking)
+
+    def rows(first: int, **columns: list[object]) -> pa.Table:
+        return pa.table({"id": pa.array(range(first, first + 200), pa.int64()), **columns})
+
+    with lake.transaction() as tx:
+        tx.create_table("t", {"id": "int64", "a": "int64", "b": "int64"})
+        tx.append("t", rows(0, a=[*range(200)], b=[-n for n in range(200)]))
+    with lake.transaction() as tx:
+        tx.drop_column("t", "a")
+        tx.rename_column("t", "b", "a")
+    with lake.transaction() as tx:
+        tx.add_column("t", "b", "int64", default=7)
+        tx.append("t", rows(200, a=[*range(200)], b=[2 * n for n in range(200)]))
+    with lake.transaction() as tx:
+        tx.update("t", {"a": "a + 1"}, "id % 3 = 0")
+    with lake.transaction() as tx:
+        tx.add_column("t", "c", "int64", default=9)
+    plan = lake.scan("t")
+    column = plan.table.column("id")
+    assert column is not None
+    wanted = Wanted(column, pa.array(range(0, 400, 5), pa.int64()))
+    everything = {row["id"]: row for row in lake.read("t", hidden=["rowid"]).to_pylist()}
+    for columns in (["b", "a"], ["c", "a", "id"], ["a", "c", "b"], ["c"], ["b", "c"]):
+        for kept in (None, lake.kept_columns, KeptColumns(0)):
+            got = find_rows(plan, lake.store, lake.db, [wanted], columns, 1000, kept=kept)
+            assert got is not None
+            found = {row["rowid"]: [row[name] for name in columns] for row in got[1].to_pylist()}
+            assert found == {
+                everything[n]["rowid"]: [everything[n][name] for name in columns] for n in range(0, 400, 5)
+            }
+
+
 def test_too_many_rows_are_not_taken(lake: Lake) -> None:
     with lake.transaction() as tx:
         tx.create_table("t", {"id": "int64", "word": "varchar"})

@@ -117,12 +117,14 @@ def read_selected(
     rows_at_once: int,
     kept: KeptColumns | None = None,
     positions: Positions | None = None,
+    known: KeptColumns | None = None,
 ) -> Iterator[pa.Table]:
     """The selected rows of a file, of whose plan only table and mappings matter.
 
-    What is decoded is `kept`; `positions` are those of the selected rows, ascending, if that is known.
+    What is decoded is `kept`; `positions` are those of the selected rows, ascending, if that is known, of
+    which columns may be `known`.
     """
-    reader = _FileReader(store, plan, file, request, selection, kept, positions)
+    reader = _FileReader(store, plan, file, request, selection, kept, positions, known)
     if file.encryption_key is not None or needs_duckdb_to_read(request.needed):
         yield from reader.piece_by_duckdb()
         return
@@ -196,12 +198,14 @@ class _FileReader:
     selection: Selection
     columns: KeptColumns | None = None
     positions: Positions | None = None
+    known: KeptColumns | None = None
 
     def pieces(self, source: pa.NativeFile, rows_at_once: int) -> Iterator[pa.Table]:
-        if self.columns is None:
+        kept = self.columns or self.known
+        if kept is None:
             parquet = pq.ParquetFile(source, pre_buffer=True)
         else:
-            parquet = self.columns.open(self.file.path, source)
+            parquet = kept.open(self.file.path, source)
         layout = self._layout(parquet.schema_arrow)
         if (picked := self._picked(parquet, layout)) is not None:
             yield picked
@@ -224,8 +228,25 @@ class _FileReader:
             return None
         if not worth_picking(parquet.metadata, positions):
             return None
-        data = pick_rows(self.file.path, parquet.schema_arrow, layout.names, positions)
+        data = self._few(parquet, layout.names, positions)
         return None if data is None else self._finished(data, layout, positions)
+
+    def _few(self, parquet: pq.ParquetFile, names: list[str], positions: Positions) -> pa.Table | None:
+        """Columns of the rows at some positions: those that are here, and the others picked."""
+        path, known = self.file.path, self.known
+        if known is None:
+            return pick_rows(path, parquet.schema_arrow, names, positions)
+        taken = {name: known.taken(path, parquet.metadata, name, positions) for name in names}
+        found = {name: column for name, column in taken.items() if column is not None}
+        missing = [name for name in names if name not in found]
+        if missing:
+            data = pick_rows(path, parquet.schema_arrow, missing, positions)
+            if data is None:
+                return None
+            known.picked(path, data, positions)
+            found.update((name, data.column(name)) for name in missing)
+        schema = pa.schema([parquet.schema_arrow.field(name) for name in names])
+        return pa.Table.from_arrays([found[name] for name in names], schema=schema)
 
     def piece_by_duckdb(self) -> Iterator[pa.Table]:
         """The whole file at once, for files that only DuckDB can decode."""

@@ -18,6 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from headwater.recent import Recent
+
 #: What part of the machine's memory is used, if nobody says otherwise; how much that is at least and most.
 _PART, _LEAST, _MOST = 8, 256 << 20, 4 << 30
 #: A column that would take more than this part of everything is not kept.
@@ -26,6 +28,8 @@ _LARGEST = 0.25
 _ROOM = 0.125
 #: Of so many files footers are kept.
 _FOOTERS = 4096
+#: Of what was picked last so many columns of files are kept, of so many rows at most.
+_PICKED, _FEW = 2048, 1000
 
 _Place = tuple[str, int, str]
 
@@ -50,6 +54,7 @@ class KeptColumns:
         self._footers: dict[str, pq.FileMetaData] = {}
         self._bounds: dict[str, dict[str, Bounds]] = {}
         self._in_order: dict[_Place, bool] = {}
+        self._picked: Recent[tuple[str, str, bytes], pa.ChunkedArray[Any]] = Recent(_PICKED)
         self._lock = Lock()
 
     def has_room_for(self, size: int) -> bool:
@@ -88,11 +93,39 @@ class KeptColumns:
                     found[group, name] = data.column(name).slice(first, count)
                     self._keep((path, group, name), found[group, name])
                 first += count
+        # With the fields' ids: names alone do not tell which column of the table this is.
+        fields = [parquet.schema_arrow.field(name) for name in names]
         arrays = [
-            pa.chunked_array([chunk for group in groups for chunk in found[group, name].chunks])
-            for name in names
+            pa.chunked_array(
+                [chunk for group in groups for chunk in found[group, field.name].chunks], field.type
+            )
+            for field in fields
         ]
-        return pa.Table.from_arrays(arrays, names=names)
+        return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+    def taken(
+        self, path: str, footer: pq.FileMetaData, name: str, positions: npt.NDArray[np.int64]
+    ) -> pa.ChunkedArray[Any] | None:
+        """Values of a column at some positions, ascending, if they are here."""
+        if (picked := self._picked.known((path, name, positions.tobytes()))) is not None:
+            return picked
+        ends = np.cumsum([footer.row_group(group).num_rows for group in range(footer.num_row_groups)])
+        groups, starts = np.unique(np.searchsorted(ends, positions, "right"), return_index=True)
+        chunks: list[pa.Array[Any]] = []
+        for group, own in zip(groups.tolist(), np.split(positions, starts[1:]), strict=True):
+            with self._lock:
+                column = self._columns.get((path, group, name))
+            if column is None:
+                return None
+            first = ends[group] - footer.row_group(group).num_rows
+            chunks += column.take(pa.array(own - first)).chunks
+        return pa.chunked_array(chunks) if chunks else None
+
+    def picked(self, path: str, rows: pa.Table, positions: npt.NDArray[np.int64]) -> None:
+        """Keep what was picked of a file, if it is little: who asks for it again often does so at once."""
+        if len(positions) <= _FEW:
+            for name in rows.schema.names:
+                self._picked.put((path, name, positions.tobytes()), rows.column(name))
 
     def bounds(self, path: str, parquet: pq.ParquetFile, name: str) -> Bounds:
         """What the statistics of a column of whole numbers say of its row groups."""

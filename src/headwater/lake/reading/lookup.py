@@ -111,7 +111,7 @@ def find_rows(
                 if len(positions) <= min(_FEW * scan.file.record_count, enough):
                     break
             at = selection.positions if isinstance(selection, _Chosen) else None
-            for piece in read_selected(store, plan, scan.file, rest, selection, 1, keep, at):
+            for piece in read_selected(store, plan, scan.file, rest, selection, 1, keep, at, kept):
                 own = piece.select(list(columns))
                 yield _placed(own, piece.column("file_row_number"), piece.column("rowid"), number)
 
