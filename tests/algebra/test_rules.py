@@ -17,6 +17,7 @@ from tests.algebra.following import Follower, follow
 from tests.algebra.grammar import Contents, Schema, contents
 
 from headwater.algebra.changes import changes
+from headwater.algebra.relations import Join
 from headwater.algebra.render import Renderer
 from headwater.algebra.stages import Program
 
@@ -37,6 +38,7 @@ RULES = {
     "theta_join": "SELECT r.a, s.y FROM r JOIN s ON r.a < s.y",
     "three_way_join": "SELECT r.b, s.y, t.v FROM r JOIN s ON r.a = s.a JOIN t ON t.k = s.y WHERE t.ok",
     "left_join": "SELECT r.a, s.y FROM r LEFT JOIN s ON r.a = s.a AND s.y > 0",
+    "sums_over_left_join": "SELECT r.a, sum(s.y) AS w, max(s.y) AS m FROM r LEFT JOIN s ON r.a = s.a AND s.y <> r.b GROUP BY r.a",
     "full_join": "SELECT r.a, s.y FROM r FULL JOIN s ON r.a = s.a",
     "semi_join": "SELECT a, b FROM r WHERE EXISTS (SELECT 1 FROM s WHERE s.a = r.a AND s.y <> r.b)",
     "anti_join": "SELECT a, b FROM r WHERE NOT EXISTS (SELECT 1 FROM s WHERE s.a = r.a)",
@@ -163,6 +165,19 @@ SELECT l.a, (SELECT count(*) FROM (SELECT a, count(*) AS n FROM s GROUP BY a) m 
 SELECT a, b, lead(b) OVER (PARTITION BY a ORDER BY b, c, d, x) AS w, ntile(2) OVER (PARTITION BY a ORDER BY b, c, d, x) AS n FROM r
 SELECT a, sum(w) AS w2 FROM (SELECT a, b, sum(b) OVER (PARTITION BY a) AS w FROM r) GROUP BY a
 SELECT r.a, sum(s.y) AS w, count(s.y) AS n, min(s.y) AS m FROM r LEFT JOIN s ON r.a = s.a GROUP BY r.a
+SELECT r.a, sum(s.y) AS w, count(*) AS n FROM r LEFT JOIN s ON r.a = s.a GROUP BY r.a
+SELECT r.a, count(s.e) AS n, max(r.b) AS m, sum(s.y + r.b) AS w FROM r LEFT JOIN s ON r.a < s.y GROUP BY r.a
+SELECT r.a, sum(r.b) AS w FROM r LEFT JOIN s ON r.a = s.a GROUP BY r.a
+SELECT r.a, sum(coalesce(s.y, 1)) AS w FROM r LEFT JOIN s ON r.a = s.a GROUP BY r.a
+SELECT r.a, s.e, count(s.y) AS n FROM r LEFT JOIN s ON r.a = s.a GROUP BY r.a, s.e
+SELECT count(s.y) AS n, count_if(s.e = 'x' OR s.y > 1) AS k, max(r.d) AS m FROM r LEFT JOIN s ON r.a <=> s.a WHERE r.b > 0
+SELECT r.a, count_if(s.e = 'x' OR r.b > 1) AS k FROM r LEFT JOIN s ON r.a = s.a GROUP BY r.a
+SELECT r.a, count(s.y) AS n FROM r LEFT JOIN s ON r.a = s.a WHERE s.y IS NULL OR r.b > 0 GROUP BY r.a
+SELECT r.a, count(s.y) AS n FROM r LEFT JOIN s ON r.a = s.a WHERE r.d <= current_date() GROUP BY r.a
+SELECT r.a, count(s.y) FILTER (WHERE s.e IS NOT NULL AND r.b > 0) AS n, count(CASE WHEN s.y BETWEEN 1 AND 2 THEN 1 END) AS k FROM r LEFT JOIN s ON r.a = s.a GROUP BY r.a
+SELECT r.a, count(s.y) FILTER (WHERE s.e IS NULL) AS n, count(CASE WHEN s.y > 1 THEN 1 ELSE r.b END) AS k FROM r LEFT JOIN s ON r.a = s.a GROUP BY r.a
+SELECT q.a, count(t.v) AS n FROM (SELECT r.a, s.y FROM r LEFT JOIN s ON r.a = s.a) q LEFT JOIN t ON t.k = q.y GROUP BY q.a
+SELECT m.a, m.n, count(t.v) AS k FROM (SELECT r.a, count(s.y) AS n FROM r LEFT JOIN s ON r.a = s.a GROUP BY r.a) m LEFT JOIN t ON t.k = m.n GROUP BY m.a, m.n
 SELECT r.a, sum(s.y) AS w FROM r FULL JOIN s ON r.a = s.a GROUP BY r.a
 SELECT count(*) AS n, max(s.y) AS m FROM r FULL JOIN s ON r.a = s.a
 SELECT a, min(b) AS m, count(DISTINCT c) AS n, sum(b) AS w FROM r GROUP BY a
@@ -225,6 +240,31 @@ def test_a_query_used_twice_is_stored_once() -> None:
     sql = next(line for line in lines(CORNERS) if "max(v) FROM w" in line)
     program = Follower(sql, contents(Choices(0), TABLES)).stream.program
     assert [stage.strategy for stage in program.stages] == ["sums", "extrema", "rows"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "inner"),
+    [
+        ("count(s.y) AS n, sum(s.y * 2 + r.b) AS w, min(s.e) AS m", True),
+        ("avg(s.y) FILTER (WHERE s.e LIKE 'x%' AND r.b > 0) AS w, max(r.d) AS m", True),
+        ("count(CASE WHEN s.y IS NOT NULL OR s.e IN ('x', 'y') THEN r.b END) AS n", True),
+        ("count_if(s.y BETWEEN 1 AND 2) AS n, sum(CAST(s.y AS DECIMAL(10, 2))) AS w", True),
+        ("count(*) AS n", False),
+        ("count(r.b) AS n", False),
+        ("sum(coalesce(s.y, 1)) AS w", False),
+        ("count_if(s.y IS NULL) AS n", False),
+        ("count_if(s.e <=> 'x') AS n", False),
+        ("count(CASE WHEN s.y > 1 THEN 1 ELSE 2 END) AS n", False),
+        ("count(DISTINCT s.y) AS n", False),
+        ("count_if(s.y IS NOT NULL OR r.b > 0) AS n", False),
+    ],
+)
+def test_whether_rows_without_a_partner_matter_to_aggregates(chosen: str, inner: bool) -> None:
+    sql = f"SELECT r.a, {chosen} FROM r LEFT JOIN s ON r.a = s.a WHERE r.b >= 0 GROUP BY r.a"
+    program = Follower(sql, contents(Choices(0), TABLES)).stream.program
+    kinds = [node.kind for node in program.result.relation.walk() if isinstance(node, Join)]
+    assert kinds == ["inner" if inner else "left"]
+    follow(sql, TABLES, Choices(sql), steps=4)
 
 
 def test_outer_joins_inside_each_other_stay_small() -> None:

@@ -87,17 +87,17 @@ def test_single_values_are_taken_of_what_is_here_or_was_picked(path: str, seed: 
         assert kept.taken(f"{path} 2", parquet.metadata, "a", at) is None
 
 
-def test_what_was_picked_is_kept_for_a_while_if_it_is_little(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept_columns, "_FEW", 3)
-    monkeypatch.setattr(kept_columns, "_PICKED", 4)
-    kept, footer, rows = KeptColumns(), pq.read_metadata(path), pq.read_table(path, columns=["a", "b"])
+@pytest.mark.parametrize(("most_bytes", "known"), [(1 << 20, 10), (250, 5), (0, 0)])
+def test_what_was_picked_last_is_kept(path: str, most_bytes: int, known: int) -> None:
+    kept, footer, rows = (
+        KeptColumns(most_bytes),
+        pq.read_metadata(path),
+        pq.read_table(path, columns=["a", "b"]),
+    )
     sets = [np.arange(first, first + 3) for first in range(10)]
     for at in sets:
         kept.picked(path, rows.take(at), at)
-    known = [kept.taken(path, footer, "b", at) is not None for at in sets]
-    assert known == [False] * 8 + [True] * 2
-    many = np.arange(4)
-    kept.picked(path, rows.take(many), many)
-    assert kept.taken(path, footer, "a", many) is None
+        assert kept.bytes <= most_bytes
+    assert [kept.taken(path, footer, "b", at) is not None for at in sets] == [
+        n >= 10 - known for n in range(10)
+    ]

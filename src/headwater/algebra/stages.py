@@ -24,6 +24,7 @@ from headwater.algebra.accumulators import (
     states_of,
 )
 from headwater.algebra.equalities import with_conversions
+from headwater.algebra.padding import without_padding
 from headwater.algebra.relations import (
     Aggregate,
     Filter,
@@ -43,6 +44,7 @@ from headwater.algebra.relations import (
 from headwater.algebra.renaming import same_names
 from headwater.algebra.rules.context import equi_condition, speaks_of_now
 from headwater.algebra.rules.delta import delta
+from headwater.algebra.substituting import substituted
 
 #: Says whether a stored row is part of what users see.
 SHOWN = "_hw_shown"
@@ -350,6 +352,7 @@ class _Cutter:
         extrema = tuple(each for each in most.values() if each is not None)
         kept_up = len(extrema) == len(most)
         if kept_up:
+            node = without_padding(node, lambda relation: self.describe(relation, self.types))
             states, values = states_of(sums)
             values |= {name: column(each.name) for name, each in most.items() if each is not None}
             highest = tuple((each.name, each.initial) for each in extrema)
@@ -359,7 +362,7 @@ class _Cutter:
             states = (rows_state(),)
             values = {name: column(name) for name, _ in node.aggregates}
             base = Aggregate(node.child, node.groups, (*initial(states), *node.aggregates))
-        computed: list[Named] = [(name, _substituted(value, values)) for name, value in outputs]
+        computed: list[Named] = [(name, substituted(value, values)) for name, value in outputs]
         stored = {inner.name: name for name, inner in outputs if isinstance(inner, exp.Column)}
         kept: list[Named] = list(computed)
         key = []
@@ -371,7 +374,7 @@ class _Cutter:
         kept += [(state.name, column(state.name)) for state in states]
         kept += [(each.name, column(each.name)) for each in extrema]
         if shown is not None:
-            condition = exp.Coalesce(this=_substituted(shown, values), expressions=[exp.false()])
+            condition = exp.Coalesce(this=substituted(shown, values), expressions=[exp.false()])
             kept.append((SHOWN, condition))
         self._add(
             Stage(
@@ -408,26 +411,14 @@ def _folds(relation: Relation) -> bool:
 def _fold(relation: Relation) -> _Folded:
     if isinstance(relation, Project):
         below = _fold(relation.child)
-        values = {name: _substituted(value, below.values) for name, value in relation.outputs}
+        values = {name: substituted(value, below.values) for name, value in relation.outputs}
         return replace(below, values=values)
     if isinstance(relation, Filter) and _folds(relation):
         below = _fold(relation.child)
-        condition = _substituted(relation.condition, below.values)
+        condition = substituted(relation.condition, below.values)
         shown = condition if below.shown is None else exp.and_(below.shown, condition)
         return replace(below, shown=shown)
     return _Folded(relation, {name: column(name) for name in relation.columns}, None)
-
-
-def _substituted(expression: exp.Expr, values: Mapping[str, exp.Expr]) -> exp.Expr:
-    """An expression over columns as one over what those are computed from."""
-
-    def value(node: exp.Expr) -> exp.Expr:
-        if not isinstance(node, exp.Column) or node.name not in values:
-            return node
-        found = values[node.name].copy()
-        return found if isinstance(found, (exp.Column, exp.Literal)) else exp.paren(found)
-
-    return expression.copy().transform(value)
 
 
 def _doubles(node: Relation) -> bool:

@@ -132,7 +132,16 @@ def read_changed_rows(session: LakeSpark, plan: ChangePlan, wanted: Collection[s
     lake = session.lake
     columns = [column for column in plan.table.columns if column.name in wanted]
     names = [column.name for column in columns or plan.table.columns[:1]]
-    found = read_changes(plan, lake.store, lake.db, columns=names, net=True, whole_rows=False, replan=True)
+    found = read_changes(
+        plan,
+        lake.store,
+        lake.db,
+        columns=names,
+        net=True,
+        whole_rows=False,
+        replan=True,
+        known=lake.kept_columns,
+    )
     kinds = found.column("_change_type")
     came = pc.is_in(kinds, pa.array(_CAME, kinds.type))
     values = to_spark(found.select([column.name for column in columns]), columns)

@@ -15,7 +15,16 @@ from dataclasses import replace
 
 from sqlglot import exp
 
-from headwater.algebra.relations import Concat, Filter, Generate, Project, Relation, Signed, UnionAll
+from headwater.algebra.relations import (
+    Concat,
+    Filter,
+    Generate,
+    Project,
+    Relation,
+    Signed,
+    UnionAll,
+    column,
+)
 from headwater.algebra.rules.context import Context, as_before, concat, is_inner, speaks_of_now
 from headwater.algebra.rules.join import delta_inner
 
@@ -47,8 +56,8 @@ def _only(holds: exp.Expr, fails: exp.Expr) -> exp.Expr:
 
 def delta_union_all(node: UnionAll, context: Context) -> Relation | None:
     """The deltas of the inputs, each under its own number."""
-    found = [(number, context.of(child)) for number, child in node.tagged]
-    changed = [(number, delta) for number, delta in found if delta is not None]
+    found = [(number, child, context.of(child)) for number, child in node.tagged]
+    changed = [(number, _in_order(child, delta)) for number, child, delta in found if delta is not None]
     if not changed:
         return None
     return replace(
@@ -57,6 +66,14 @@ def delta_union_all(node: UnionAll, context: Context) -> Relation | None:
         numbers=tuple(number for number, _ in changed),
         absent_key=tuple(name for name in node.key if name != node.tag),
     )
+
+
+def _in_order(relation: Relation, changed: Relation) -> Relation:
+    """The delta of a relation with columns in its order: a union matches them by position, and the terms of a
+    join begin with whichever input changed."""
+    if changed.columns == relation.columns:
+        return changed
+    return Project(changed, tuple((name, column(name)) for name in relation.columns))
 
 
 def delta_concat(node: Concat, context: Context) -> Relation | None:

@@ -29,6 +29,7 @@ from headwater.lake.reading.change_rows import (
 from headwater.lake.reading.deletes import read_deletes
 from headwater.lake.reading.file_reader import explained, read_selected
 from headwater.lake.reading.inlined_reader import inlined_fields, inlined_rows, inlined_source
+from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.read import read_concurrently, readers_of
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.row_filter import RowFilter
@@ -52,6 +53,7 @@ def read_changes(
     net: bool = False,
     whole_rows: bool = True,
     replan: bool = False,
+    known: KeptColumns | None = None,
 ) -> pa.Table:
     """The changes of a plan, in the columns that the table has at its end.
 
@@ -60,7 +62,8 @@ def read_changes(
     `where` may name them like the table's own, and is applied to each row by itself. With `net` there is only
     what differs between the state before the first snapshot and that of the last; without `whole_rows`, what
     differs in the wanted columns, and no others are read. Rows that moved since the plan was made are a
-    `ConflictError` or a `FileMissingError`, or with `replan` a reason to plan again.
+    `ConflictError` or a `FileMissingError`, or with `replan` a reason to plan again. Of single rows of large
+    files, columns that are `known` are not read.
     """
     wanted = _wanted(plan, columns)
     condition = None if where is None else RowFilter.of(where, _with_change_columns(plan).table)
@@ -70,7 +73,7 @@ def read_changes(
     ids = {column.id for column in (*wanted, *also)}
     needed = tuple(column for column in plan.table.columns if everything or column.id in ids)
     _check_names(plan, needed)
-    plan, events = _events(plan, store, db, needed, replan)
+    plan, events = _events(plan, store, db, needed, replan, known)
 
     found, types = (net_changes if net else changes)(events, plan.mixed)
     result = labelled(found.rows, found, types, plan.times)
@@ -210,21 +213,32 @@ def _in_range(plan: ChangePlan, snapshots: Numbers) -> Mask:
 
 
 def _events(
-    plan: ChangePlan, store: Store, db: Database, needed: tuple[Column, ...], replan: bool
+    plan: ChangePlan,
+    store: Store,
+    db: Database,
+    needed: tuple[Column, ...],
+    replan: bool,
+    known: KeptColumns | None,
 ) -> tuple[ChangePlan, Events]:
     for _ in range(_REPLANS if replan else 0):
         try:
-            return plan, _read_events(plan, store, db, needed)
+            return plan, _read_events(plan, store, db, needed, known)
         except (ConflictError, FileMissingError):
             # Rows were flushed from the catalog to a file, or files merged and cleaned up.
             again = replan_changes(db, plan)
             if again == plan:
                 raise
             plan = again
-    return plan, _read_events(plan, store, db, needed)
+    return plan, _read_events(plan, store, db, needed, known)
 
 
-def _read_events(plan: ChangePlan, store: Store, db: Database, needed: tuple[Column, ...]) -> Events:
+def _read_events(
+    plan: ChangePlan,
+    store: Store,
+    db: Database,
+    needed: tuple[Column, ...],
+    known: KeptColumns | None = None,
+) -> Events:
     inlined = _read_inlined(plan, db, needed)
     context = ScanPlan(plan.table, plan.end, (), mappings=plan.mappings)
 
@@ -233,7 +247,7 @@ def _read_events(plan: ChangePlan, store: Store, db: Database, needed: tuple[Col
             rows = _FileRows(plan, change, needed, *file_deaths(store, plan, change))
             # One row group after the other, so that of a large file no more is held than what changed.
             yield from read_selected(
-                store, context, change.file, rows, rows, rows_at_once=1, positions=rows.known
+                store, context, change.file, rows, rows, rows_at_once=1, positions=rows.known, known=known
             )
 
     readers = readers_of([change.file for change in plan.files])

@@ -2,6 +2,7 @@
 
 A data file never changes under its name, so what was read of it stays true; what is not used for long is
 forgotten. Kept are columns of single row groups as the file has them: deletes, defaults and names come later.
+So are single values that were picked: who asks for some rows often asks for more of their columns next.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from threading import Lock
 from typing import Any
 
@@ -17,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from headwater.recent import Recent
 
 #: What part of the machine's memory is used, if nobody says otherwise; how much that is at least and most.
 _PART, _LEAST, _MOST = 8, 256 << 20, 4 << 30
@@ -28,10 +28,9 @@ _LARGEST = 0.25
 _ROOM = 0.125
 #: Of so many files footers are kept.
 _FOOTERS = 4096
-#: Of what was picked last so many columns of files are kept, of so many rows at most.
-_PICKED, _FEW = 2048, 1000
 
-_Place = tuple[str, int, str]
+#: A file, one of its row groups or a digest of positions, and a column.
+_Place = tuple[str, int | bytes, str]
 
 
 @dataclass(frozen=True)
@@ -54,7 +53,6 @@ class KeptColumns:
         self._footers: dict[str, pq.FileMetaData] = {}
         self._bounds: dict[str, dict[str, Bounds]] = {}
         self._in_order: dict[_Place, bool] = {}
-        self._picked: Recent[tuple[str, str, bytes], pa.ChunkedArray[Any]] = Recent(_PICKED)
         self._lock = Lock()
 
     def has_room_for(self, size: int) -> bool:
@@ -76,13 +74,10 @@ class KeptColumns:
     def read(self, path: str, parquet: pq.ParquetFile, groups: Sequence[int], names: list[str]) -> pa.Table:
         """Columns of row groups: those that are here, and the others read and kept."""
         found: dict[tuple[int, str], pa.ChunkedArray[Any]] = {}
-        with self._lock:
-            for group in groups:
-                for name in names:
-                    place = (path, group, name)
-                    if place in self._columns:
-                        self._columns.move_to_end(place)
-                        found[group, name] = self._columns[place]
+        for group in groups:
+            for name in names:
+                if (known := self._known((path, group, name))) is not None:
+                    found[group, name] = known
         missing = [name for name in names if any((group, name) not in found for group in groups)]
         if missing:
             data = parquet.read_row_groups(list(groups), columns=missing)
@@ -107,25 +102,23 @@ class KeptColumns:
         self, path: str, footer: pq.FileMetaData, name: str, positions: npt.NDArray[np.int64]
     ) -> pa.ChunkedArray[Any] | None:
         """Values of a column at some positions, ascending, if they are here."""
-        if (picked := self._picked.known((path, name, positions.tobytes()))) is not None:
+        if (picked := self._known((path, _digest(positions), name))) is not None:
             return picked
         ends = np.cumsum([footer.row_group(group).num_rows for group in range(footer.num_row_groups)])
         groups, starts = np.unique(np.searchsorted(ends, positions, "right"), return_index=True)
         chunks: list[pa.Array[Any]] = []
         for group, own in zip(groups.tolist(), np.split(positions, starts[1:]), strict=True):
-            with self._lock:
-                column = self._columns.get((path, group, name))
-            if column is None:
+            if (column := self._known((path, group, name))) is None:
                 return None
             first = ends[group] - footer.row_group(group).num_rows
             chunks += column.take(pa.array(own - first)).chunks
         return pa.chunked_array(chunks) if chunks else None
 
     def picked(self, path: str, rows: pa.Table, positions: npt.NDArray[np.int64]) -> None:
-        """Keep what was picked of a file, if it is little: who asks for it again often does so at once."""
-        if len(positions) <= _FEW:
-            for name in rows.schema.names:
-                self._picked.put((path, name, positions.tobytes()), rows.column(name))
+        """Keep what was picked of a file."""
+        digest = _digest(positions)
+        for name in rows.schema.names:
+            self._keep((path, digest, name), rows.column(name))
 
     def bounds(self, path: str, parquet: pq.ParquetFile, name: str) -> Bounds:
         """What the statistics of a column of whole numbers say of its row groups."""
@@ -149,6 +142,12 @@ class KeptColumns:
                     self._in_order[place] = found
         return found
 
+    def _known(self, place: _Place) -> pa.ChunkedArray[Any] | None:
+        with self._lock:
+            if place in self._columns:
+                self._columns.move_to_end(place)
+            return self._columns.get(place)
+
     def _keep(self, place: _Place, column: pa.ChunkedArray[Any]) -> None:
         size = column.nbytes
         if size > _LARGEST * self.most_bytes:
@@ -167,6 +166,10 @@ class KeptColumns:
         """What is known of a file, but for its columns."""
         self._footers.pop(path, None)
         self._bounds.pop(path, None)
+
+
+def _digest(positions: npt.NDArray[np.int64]) -> bytes:
+    return blake2b(positions.tobytes(), digest_size=16).digest()
 
 
 def _bounds(footer: pq.FileMetaData, name: str) -> Bounds:
