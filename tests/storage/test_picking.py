@@ -72,8 +72,9 @@ def taken(path: str, names: list[str], positions: npt.NDArray[np.int64]) -> pa.T
 
 def test_rows_are_those_at_the_positions(file: str) -> None:
     schema = pq.read_schema(file)
-    positions = [AT, AT[:1], np.sort(np.random.default_rng(5).choice(ROWS, 3000, replace=False))]
-    for at in positions:
+    chance = np.random.default_rng(5)
+    some = [np.sort(chance.choice(ROWS, count, replace=False)) for count in (40, 1500, 3000)]
+    for at in [AT, AT[:1], AT[:0], *some]:
         found = pick_rows(file, schema, schema.names, at)
         assert found is not None
         expected = taken(file, schema.names, at)

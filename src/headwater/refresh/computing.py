@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater.algebra.changes import DOUBTFUL
@@ -27,6 +28,8 @@ from headwater.spark.literals import name_sql
 
 #: Deltas of up to this many rows are sent to every worker rather than shuffled.
 SMALL = 200_000
+#: A file of what is stored at first has so many rows, where there are more.
+FILE_ROWS = 500_000
 #: Stored results of up to this many rows are compared with what they are now in this process, if that is not
 #: many rows either.
 FEW, MANY = 5_000, 20_000
@@ -90,7 +93,7 @@ class Computation:
             )
             rows = rows.select(*(F.col(name_sql(inner)).alias(name) for name, inner in stage.fields))
             rows = self.wave.keep(rows)
-            inserted = self.wave.session.writer.write(self.wave.tx, table, rows)
+            inserted = self.wave.session.writer.write(self.wave.tx, table, _in_few_files(rows))
             self.wave.made[table.id] = rows
             reports.append(StageReport(stage.source, "anew", time.monotonic() - began, inserted))
         return self._outcome(reports, "anew", 0)
@@ -222,6 +225,15 @@ class Computation:
             self.inputs.reading.bytes,
             strategy,
         )
+
+
+def _in_few_files(rows: DataFrame) -> DataFrame:
+    """Rows that Spark holds, in parts that are worth a file each.
+
+    How many parts a query has tells of its inputs. What is stored in many files has a file of deletes for
+    each of them after a few refreshes, and every lookup opens them all.
+    """
+    return rows.coalesce(max(1, -(-rows.count() // FILE_ROWS)))
 
 
 def _nothing_follows(statement: Statement, local: Mapping[str, Found]) -> bool:

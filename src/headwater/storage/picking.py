@@ -21,6 +21,9 @@ from headwater.storage.locations import parse_location
 #: Picking is worth its while where so many times as many rows would be decoded, and so many at least.
 _SPARSE, _LEAST = 30, 100_000
 _POSITION = "file_row_number"
+#: So few positions are written into the condition: DuckDB then passes over all of a column but what is
+#: around them, which it does not where it joins with a table of positions. Of more, comparing takes longer.
+_LISTED = 2_000
 #: Signs that make DuckDB look for files of several names.
 _PATTERN = frozenset("*?[")
 #: What DuckDB says of a file that it cannot read.
@@ -66,13 +69,15 @@ def pick_rows(
     if not all(any(same(field.type) for same in _SAME) for field in fields):
         return None
     quoted = ", ".join('"' + name.replace('"', '""') + '"' for name in names)
+    listed = 0 < len(positions) <= _LISTED
+    wanted = ", ".join(map(str, positions.tolist())) if listed else "SELECT place FROM picked"
     with cursor() as duck:
         duck.register("picked", pa.table({"place": positions}))
         try:
             found: pa.Table = duck.execute(
                 f"SELECT {quoted}, {_POSITION} "
                 "FROM read_parquet(?, file_row_number = true, hive_partitioning = false) "
-                f"WHERE {_POSITION} IN (SELECT place FROM picked)",
+                f"WHERE {_POSITION} IN ({wanted})",
                 [place.path],
             ).to_arrow_table()
         except _UNREADABLE:

@@ -29,7 +29,7 @@ from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.read import ROWS_AT_ONCE, inlined_of_plan, read_concurrently, readers_of
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan, ScanPlan
-from headwater.lake.reading.searching import search
+from headwater.lake.reading.searching import expected_share, search
 from headwater.storage.store import Store
 
 #: Where a column left a larger share of a file's rows than this, the next one is looked at.
@@ -76,8 +76,8 @@ def find_rows(
 ) -> tuple[ScanPlan, pa.Table] | None:
     """The rows with wanted values (all, if none are named): the columns, `HIDDEN`, `PLACE`; and their plan.
 
-    Of several columns the first is looked at, and the next where that left many rows: there may be rows
-    that have no wanted value in a later one. None if there are more than `most`. What is read of files is
+    Of several columns one is looked at, and the next where that left many rows: there may be rows that have
+    no wanted value in a later one. None if there are more than `most`. What is read of files is
     `kept` for the next time. (An inlined row's `file_row_number` is its row id.)
     """
     sought = [each.column.name for each in wanted]
@@ -91,7 +91,7 @@ def find_rows(
         found.append(_placed(rows.select(list(columns)), ids, ids, -1 - number))
     rest = Request.of(plan.table, columns, None, HIDDEN)
     # Columns that would push much else out are not decoded for the few rows that are taken of them.
-    keep = kept if kept is not None and kept.has_room_for(_size(plan, rest)) else None
+    keep = kept if kept is not None and kept.has_room_for(_size(plan, columns)) else None
     # A share of what may be found at all: beyond it a further column can make the difference.
     enough = most / (_SHARE * max(1, len(plan.files)))
 
@@ -101,7 +101,7 @@ def find_rows(
             live = live_rows(store, plan, scan)
             # Whether a row is there is asked of the few that are found, if its place tells.
             selection: Selection = live if live.by_snapshot or not wanted else _All()
-            for each in wanted:
+            for each in _in_turn(store, scan, wanted, kept):
                 positions = _positions(store, plan, scan, each, selection, kept)
                 if isinstance(selection, _All):
                     positions = live.among(positions)
@@ -130,9 +130,20 @@ def find_rows(
     return plan, pa.concat_tables(found)
 
 
-def _size(plan: ScanPlan, request: Request) -> int:
+def _in_turn(
+    store: Store, scan: FileScan, wanted: Sequence[Wanted], kept: KeptColumns | None
+) -> Sequence[Wanted]:
+    """What is looked for, that which leaves the fewest rows of a file first, as far as that is known."""
+    if len(wanted) < 2 or kept is None:
+        return wanted
+    shares = [expected_share(store, scan.file, each.column, each.values, kept) for each in wanted]
+    known = [_FEW if share is None else share for share in shares]
+    return [wanted[place] for place in np.argsort(known, kind="stable")]
+
+
+def _size(plan: ScanPlan, columns: Sequence[str]) -> int:
     """How many bytes the files' values of the columns take, about."""
-    kinds = [field.type for field in request.schema]
+    kinds = [field.type for field in Request.of(plan.table, columns, None, ()).schema]
     width = sum(kind.bit_width // 8 if pa.types.is_primitive(kind) else _USUAL for kind in kinds)
     return width * sum(scan.file.record_count for scan in plan.files)
 

@@ -42,6 +42,25 @@ def search(
     return np.concatenate(found)
 
 
+def expected_share(
+    store: Store, file: DataFile, column: Column, values: pa.Array[Any], kept: KeptColumns
+) -> float | None:
+    """Which part of a file's rows has one of the values, were all numbers between its bounds as frequent."""
+    if not pa.types.is_signed_integer(values.type) or file.encryption_key is not None:
+        return None
+    with store.open_input(file.path) as source:
+        parquet = kept.open(file.path, source)
+        name = own_name(parquet.schema_arrow, file, column)
+        if name is None or parquet.schema_arrow.field(name).type != values.type or not file.record_count:
+            return None
+        bounds = kept.bounds(file.path, parquet, name)
+    least, most = int(bounds.least.min()), int(bounds.most.max())
+    if most - least > np.iinfo(np.int64).max:  # of some row group they are not known
+        return None
+    numbers = values.to_numpy(zero_copy_only=False)
+    return int(((numbers >= least) & (numbers <= most)).sum()) / (most - least + 1)
+
+
 def _found(
     path: str, parquet: pq.ParquetFile, name: str, wanted: _Numbers, values: Any, kept: KeptColumns
 ) -> Iterator[Positions]:
@@ -88,4 +107,4 @@ def _looked_up(numbers: _Numbers, some: _Numbers) -> Positions:
     return np.asarray(starts + np.arange(len(starts)), np.int64)
 
 
-__all__ = ["search"]
+__all__ = ["expected_share", "search"]
