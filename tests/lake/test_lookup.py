@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.lake.lake import Lake
-from headwater.lake.reading import file_reader
+from headwater.lake.reading import file_reader, lookup
 from headwater.lake.reading.deletes import Positions
 from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.lookup import PLACE, Wanted, find_rows
-from headwater.lake.reading.searching import _found
+from headwater.lake.reading.searching import _found, search
 
 
 def found(
@@ -205,6 +207,54 @@ def test_a_column_that_leaves_many_rows_is_followed_by_the_next(lake: Lake) -> N
     got = find_rows(plan, lake.store, lake.db, asked, ["id"], 10)
     assert got is not None
     assert sorted(got[1].column("id").to_pylist()) == [5, 5, 999]
+
+
+def test_the_column_that_leaves_the_fewest_rows_of_a_file_is_looked_at_first(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fewer values need not mean fewer rows: it depends on how many different ones there are."""
+    with lake.transaction() as tx:
+        tx.create_table("t", {"id": "int64", "k": "int32", "one": "int64", "word": "varchar"})
+        numbers = range(1000)
+        tx.append(
+            "t",
+            pa.table(
+                {
+                    "id": pa.array(numbers),
+                    "k": pa.array([n % 20 for n in numbers]),
+                    "one": pa.array([7] * 1000),
+                    "word": [str(n % 5) for n in numbers],
+                }
+            ),
+        )
+    plan = lake.scan("t")
+    looked: list[str] = []
+
+    def searching(*arguments: Any) -> Any:
+        looked.append(arguments[2].name)
+        return search(*arguments)
+
+    monkeypatch.setattr(lookup, "search", searching)
+
+    def rows(**values: Sequence[object]) -> list[int]:
+        looked.clear()
+        asked = []
+        for name, wanted in values.items():
+            column = plan.table.column(name)
+            assert column is not None
+            asked.append(Wanted(column, pa.array(wanted, lake.read("t").schema.field(name).type)))
+        got = find_rows(plan, lake.store, lake.db, asked, ["id"], 1000, kept=lake.kept_columns)
+        assert got is not None
+        return sorted(got[1].column("id").to_pylist())
+
+    assert rows(one=[7], k=[3, 4], id=[3, 24, 5]) == [3, 5, 24]
+    assert looked == ["id"]
+    assert rows(one=[7], k=[3]) == [n for n in numbers if n % 20 == 3]
+    assert looked == ["k"]
+    # Of texts it is not known how many there are: numbers that leave fewer than a tenth come before them.
+    assert rows(word=["3"], id=[3, 4]) == [3, 4]
+    assert looked == ["id"]
+    assert rows(one=[7], word=["3"]) == [n for n in numbers if n % 5 == 3]
 
 
 @pytest.mark.parametrize("in_order", [True, False])

@@ -8,9 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql import types as st
 
 from headwater.errors import QueryError, StreamTableError
+from headwater.refresh import computing
 from headwater.refresh import wave as waves
 from headwater.refresh.deltas import Delta, read_changed_rows
 from headwater.refresh.model import Action, Definition, Mode, Status
@@ -392,3 +394,13 @@ def test_small_results_in_between_are_one_file(world: World) -> None:
     )
     stages = world.streams.get("small").stages
     assert [len(world.lake.scan(stage.table).files) for stage in stages] == [1, 0]
+
+
+def test_parts_that_are_hardly_worth_a_file_are_united(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(computing, "FILE_ROWS", 40)
+    for rows, parts in ((100, 3), (1, 1), (0, 1), (1000, 8)):
+        united = computing._in_few_files(spark.range(0, rows, numPartitions=8).toDF("id"))
+        assert united.rdd.getNumPartitions() == parts
+        assert united.count() == rows
