@@ -1,6 +1,6 @@
 """Aggregates over a left join, in which rows without a partner add nothing to their group.
 
-    γ(L ⟕ R) = γ(L ∪ (L ⋈ R))      where L's rows have NULLs for R's columns
+    γ(L ⟕ R) = γ(L ∪ (L ⋈ R))      where L's rows have NULLs for what is computed from R
 
 if every aggregate passes over the NULLs: the rows of L only say which groups there are. Whether a row of L
 has other partners no longer matters, so that nothing of R has to be looked up by the keys that changed: what
@@ -9,7 +9,8 @@ follows from changes are the terms of an inner join.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -18,7 +19,6 @@ from headwater.algebra.relations import (
     Aggregate,
     Filter,
     Join,
-    Named,
     Project,
     Relation,
     UnionAll,
@@ -31,50 +31,69 @@ from headwater.algebra.substituting import substituted
 _STRICT = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 #: Whose value is NULL where their first operand is.
 _STRICT_IN_THIS = (exp.Paren, exp.Neg, exp.Not, exp.Cast, exp.TryCast, exp.Like, exp.Between, exp.In)
+#: Types that a NULL is given by their text.
+_PLAIN = re.compile(
+    r"tinyint|smallint|int|bigint|float|double|decimal\(\d+, ?\d+\)|"
+    r"string|date|timestamp(_ntz)?|boolean|binary"
+)
 
 
 def without_padding(node: Aggregate, types: Callable[[Relation], Mapping[str, str]]) -> Aggregate:
     """The aggregate over a union in place of its left join, if that is the same; `types` finds out types."""
     above, join = _taken_apart(node.child)
-    if join is None or not _adds_nothing(node, above, join):
+    if join is None:
         return node
-    found = types(join.right)
-    nothing = tuple((n, exp.cast(exp.null(), found[n], dialect="spark")) for n in join.right.columns)
-    own: tuple[Named, ...] = tuple((name, column(name)) for name in join.left.columns)
-    padded: Relation = Project(join.left, (*own, *nothing))
+    nulls = _Nulls(frozenset(join.right.all_columns))
+    values, conditions = _computed(join, above)
+    named = frozenset(node.groups).union(*(columns_of(call) for _, call in node.aggregates))
+    names = tuple(name for name in node.child.columns if name in named)
+    if (
+        not named <= frozenset(names)
+        or not all(map(nulls.say_nothing_of, conditions))
+        or not all(nulls.say_nothing_of(values[name]) for name in node.groups)
+        or not all(nulls.are_passed_over(call, values) for _, call in node.aggregates)
+    ):
+        return node
+    found = types(node.child)
+    padding = [name for name in names if not nulls.say_nothing_of(values[name])]
+    if not all(_PLAIN.fullmatch(found[name]) for name in padding):
+        return node
+    rows: Relation = join.left
+    for condition in conditions:
+        rows = Filter(rows, condition)
+    nothing = {name: exp.cast(exp.null(), found[name], dialect="spark") for name in padding}
+    padded = Project(rows, tuple((name, nothing.get(name, values[name])) for name in names))
     matched: Relation = replace(join, kind="inner")
-    for operator in reversed(above):
-        padded, matched = operator.with_children((padded,)), operator.with_children((matched,))
-    names = node.child.columns
+    for operator in above:
+        matched = operator.with_children((matched,))
+    matched = Project(matched, tuple((name, column(name)) for name in names))
     tag = "_".join(("_hw_padded", *(join.left.key or join.left.columns)[:1]))
     return replace(node, child=UnionAll((padded, matched), names, tag))
 
 
-def _taken_apart(relation: Relation) -> tuple[list[Project | Filter], Join | None]:
-    """The projections and conditions above a left join, and the join."""
+def _taken_apart(relation: Relation) -> tuple[Sequence[Project | Filter], Join | None]:
+    """The projections and conditions above a left join, the lowest first, and the join."""
     above: list[Project | Filter] = []
     while isinstance(relation, (Project, Filter)):
-        above.append(relation)
+        above.insert(0, relation)
         relation = relation.child
     is_left = isinstance(relation, Join) and relation.kind == "left"
     return above, relation if isinstance(relation, Join) and is_left else None
 
 
-def _adds_nothing(node: Aggregate, above: list[Project | Filter], join: Join) -> bool:
-    """Whether a row of the left side without a partner does no more than to say that its group is there."""
-    right = _Nulls(frozenset(join.right.all_columns))
+def _computed(
+    join: Join, above: Sequence[Project | Filter]
+) -> tuple[Mapping[str, exp.Expr], Sequence[exp.Expr]]:
+    """What columns are, and the conditions, over the join's own columns."""
     values: dict[str, exp.Expr] = {name: column(name) for name in join.all_columns}
-    for operator in reversed(above):
-        if isinstance(operator, Project):
-            passed = {name: values[name] for name in operator.key if name in values}
-            made = {name: substituted(value, values) for name, value in operator.outputs}
-            values = {**passed, **made}
-        elif not right.apart_from(substituted(operator.condition, values)):
-            return False
-    shown = frozenset(node.child.columns)
-    return all(name in shown and right.apart_from(values[name]) for name in node.groups) and all(
-        columns_of(call) <= shown and right.ignored_by(call, values) for _, call in node.aggregates
-    )
+    conditions = []
+    for operator in above:
+        if isinstance(operator, Filter):
+            conditions.append(substituted(operator.condition, values))
+        else:
+            passed = {name: values[name] for name in operator.key}
+            values = {**passed, **{name: substituted(value, values) for name, value in operator.outputs}}
+    return values, conditions
 
 
 @dataclass(frozen=True)
@@ -83,57 +102,63 @@ class _Nulls:
 
     names: frozenset[str]
 
-    def apart_from(self, value: exp.Expr) -> bool:
+    def say_nothing_of(self, value: exp.Expr) -> bool:
         """Whether a value does not depend on these columns."""
         return not columns_of(value) & self.names
 
-    def ignored_by(self, call: exp.Expr, values: Mapping[str, exp.Expr]) -> bool:
-        """Whether an aggregate is what it is without the row where they are NULL."""
+    def are_passed_over(self, call: exp.Expr, values: Mapping[str, exp.Expr]) -> bool:
+        """Whether an aggregate over columns with some values is what it is without the row of NULLs."""
         if isinstance(call, exp.Filter):
-            return self.never_true(substituted(call.expression.this, values))
+            within, inner = substituted(call.expression.this, values), call.this
+            if self.are_never_true(within) or self._are_counted_as_none(inner, values):
+                return True
+            return self.say_nothing_of(within) and self.are_passed_over(inner, values)
         if isinstance(call, exp.CountIf):
-            return self.never_true(substituted(call.this, values))
+            return self.are_never_true(substituted(call.this, values))
+        if self._are_counted_as_none(call, values):
+            return True
+        # The same value once more changes neither of these.
+        given = columns_of(call)
+        return isinstance(call, (exp.Min, exp.Max)) and all(self.say_nothing_of(values[n]) for n in given)
+
+    def _are_counted_as_none(self, call: exp.Expr, values: Mapping[str, exp.Expr]) -> bool:
+        """Whether an aggregate has a NULL for an argument, and takes it for none."""
         if not isinstance(call, (exp.Count, exp.Sum, exp.Avg, exp.Min, exp.Max)):
             return False
         arguments = [each for each in (call.this, *call.expressions) if each is not None]
-        if not all(isinstance(each, exp.Column) for each in arguments):
-            return False
-        given = [values[each.name] for each in arguments]
-        if any(map(self.is_null, given)):
-            return True
-        # The same value once more changes neither of these.
-        return isinstance(call, (exp.Min, exp.Max)) and all(map(self.apart_from, given))
+        return any(isinstance(each, exp.Column) and self.are_all_of(values[each.name]) for each in arguments)
 
-    def is_null(self, value: exp.Expr) -> bool:
+    def are_all_of(self, value: exp.Expr) -> bool:
         """Whether it is clear that a value is NULL."""
         if isinstance(value, exp.Column):
             return value.name in self.names
         if isinstance(value, _STRICT):
-            return self.is_null(value.left) or self.is_null(value.right)
+            return self.are_all_of(value.left) or self.are_all_of(value.right)
         if isinstance(value, _STRICT_IN_THIS):
-            return value.this is not None and self.is_null(value.this)
+            return self.are_all_of(value.this)
         if isinstance(value, exp.Case) and value.this is None:
             other = value.args.get("default")
-            return all(map(self._gives_nothing, value.args["ifs"])) and (other is None or self.is_null(other))
+            branches = value.args["ifs"]
+            return all(map(self._give_nothing, branches)) and (other is None or self.are_all_of(other))
         return isinstance(value, exp.Null)
 
-    def _gives_nothing(self, branch: exp.If) -> bool:
-        return self.never_true(branch.this) or self.is_null(branch.args["true"])
+    def _give_nothing(self, branch: exp.If) -> bool:
+        return self.are_never_true(branch.this) or self.are_all_of(branch.args["true"])
 
-    def never_true(self, condition: exp.Expr) -> bool:
+    def are_never_true(self, condition: exp.Expr) -> bool:
         """Whether it is clear that a condition is false or NULL."""
         match condition:
             case exp.Paren():
-                return self.never_true(condition.this)
+                return self.are_never_true(condition.this)
             case exp.And():
-                return self.never_true(condition.left) or self.never_true(condition.right)
+                return self.are_never_true(condition.left) or self.are_never_true(condition.right)
             case exp.Or():
-                return self.never_true(condition.left) and self.never_true(condition.right)
+                return self.are_never_true(condition.left) and self.are_never_true(condition.right)
             case exp.Not(this=exp.Is(this=value, expression=exp.Null())):
-                return self.is_null(value)
+                return self.are_all_of(value)
             case exp.Boolean():
                 return not condition.this
-        return self.is_null(condition)
+        return self.are_all_of(condition)
 
 
 __all__ = ["without_padding"]

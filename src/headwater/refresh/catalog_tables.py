@@ -65,6 +65,8 @@ VERSIONS: tuple[tuple[str, ...], ...] = (
                 ON DELETE CASCADE)""",
     ),
     ("ALTER TABLE headwater.stream_frontier ADD COLUMN behind boolean NOT NULL DEFAULT false",),
+    # What counts the rows of a group counts other rows than before where a left join is below (`padding`).
+    ("UPDATE headwater.stream_frontier SET behind = true",),
 )
 
 _REFRESH = {

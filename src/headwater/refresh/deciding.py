@@ -90,8 +90,8 @@ def decide(
     return Decision(
         Action.FULL,
         CAUGHT_UP,
-        "Large changes had left what is stored in between behind: it is brought up to date once, so that "
-        "changes can be followed again.",
+        "Large changes, or an older version, had left what is stored in between behind: it is brought up to "
+        "date once, so that changes can be followed again.",
         decision.prediction,
     )
 

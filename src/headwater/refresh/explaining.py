@@ -93,8 +93,8 @@ _STRATEGIES = {
     "anew": "everything is computed anew, and what differs is stored",
 }
 _BEHIND = (
-    "large changes have left what is stored in between behind: the next refresh that follows changes "
-    "computes it anew first"
+    "large changes, or an older version, have left what is stored in between behind: the next refresh that "
+    "follows changes computes it anew first"
 )
 
 

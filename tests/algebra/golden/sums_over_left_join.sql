@@ -110,8 +110,6 @@ FROM (
         FROM (
           SELECT
             `a` AS `a`,
-            `b` AS `b`,
-            `a_2` AS `a_2`,
             `y` AS `y`,
             0 AS `_hw_padded_r_rowid`,
             `r_rowid` AS `r_rowid`,
@@ -120,8 +118,6 @@ FROM (
           FROM (
             SELECT
               `a` AS `a`,
-              `b` AS `b`,
-              CAST(NULL AS INT) AS `a_2`,
               CAST(NULL AS INT) AS `y`,
               `r_rowid`,
               `_hw_w`
@@ -137,8 +133,6 @@ FROM (
           UNION ALL
           SELECT
             `a` AS `a`,
-            `b` AS `b`,
-            `a_2` AS `a_2`,
             `y` AS `y`,
             1 AS `_hw_padded_r_rowid`,
             `r_rowid` AS `r_rowid`,
@@ -146,10 +140,8 @@ FROM (
             `_hw_w`
           FROM (
             SELECT
-              `a`,
-              `b`,
-              `a_2`,
-              `y`,
+              `a` AS `a`,
+              `y` AS `y`,
               `r_rowid`,
               `s_rowid`,
               `_hw_w`
@@ -164,55 +156,65 @@ FROM (
                 `_hw_w`
               FROM (
                 SELECT
-                  `a` AS `a`,
-                  `b` AS `b`,
-                  `rowid` AS `r_rowid`,
+                  `a`,
+                  `b`,
+                  `a_2`,
+                  `y`,
+                  `r_rowid`,
+                  `s_rowid`,
                   `_hw_w`
-                FROM `r@delta`
-              ) AS _l
-              INNER JOIN (
-                SELECT
-                  `a` AS `a_2`,
-                  `y` AS `y`,
-                  `rowid` AS `s_rowid`
-                FROM `s@old`
-              ) AS _r
-                ON `a` = `a_2` AND `y` <> `b`
-            ) AS _t
-            UNION ALL
-            SELECT
-              `a`,
-              `b`,
-              `a_2`,
-              `y`,
-              `r_rowid`,
-              `s_rowid`,
-              `_hw_w`
-            FROM (
+                FROM (
+                  SELECT
+                    `a` AS `a`,
+                    `b` AS `b`,
+                    `rowid` AS `r_rowid`,
+                    `_hw_w`
+                  FROM `r@delta`
+                ) AS _l
+                INNER JOIN (
+                  SELECT
+                    `a` AS `a_2`,
+                    `y` AS `y`,
+                    `rowid` AS `s_rowid`
+                  FROM `s@old`
+                ) AS _r
+                  ON `a` = `a_2` AND `y` <> `b`
+              ) AS _t
+              UNION ALL
               SELECT
-                `a_2`,
-                `y`,
                 `a`,
                 `b`,
-                `s_rowid`,
+                `a_2`,
+                `y`,
                 `r_rowid`,
+                `s_rowid`,
                 `_hw_w`
               FROM (
                 SELECT
-                  `a` AS `a_2`,
-                  `y` AS `y`,
-                  `rowid` AS `s_rowid`,
+                  `a_2`,
+                  `y`,
+                  `a`,
+                  `b`,
+                  `s_rowid`,
+                  `r_rowid`,
                   `_hw_w`
-                FROM `s@delta`
-              ) AS _l
-              INNER JOIN (
-                SELECT
-                  `a` AS `a`,
-                  `b` AS `b`,
-                  `rowid` AS `r_rowid`
-                FROM `r@new`
-              ) AS _r
-                ON `a` = `a_2` AND `y` <> `b`
+                FROM (
+                  SELECT
+                    `a` AS `a_2`,
+                    `y` AS `y`,
+                    `rowid` AS `s_rowid`,
+                    `_hw_w`
+                  FROM `s@delta`
+                ) AS _l
+                INNER JOIN (
+                  SELECT
+                    `a` AS `a`,
+                    `b` AS `b`,
+                    `rowid` AS `r_rowid`
+                  FROM `r@new`
+                ) AS _r
+                  ON `a` = `a_2` AND `y` <> `b`
+              ) AS _t
             ) AS _t
           ) AS _t
         ) AS _t
