@@ -282,6 +282,25 @@ def test_who_fails_too_often_is_suspended_and_resumes_on_request(totals: World) 
     totals.check()
 
 
+def test_failures_of_what_it_reads_do_not_suspend_a_stream_table(totals: World) -> None:
+    totals.make("above", "SELECT max(total) AS most FROM totals")
+    for name in ("totals", "above"):
+        totals.streams.alter(name, options={"max_failures": "2"})
+    totals.run("ALTER TABLE customers RENAME COLUMN region TO area", "INSERT INTO orders VALUES (900, 1, 1)")
+    totals.refresh()
+    assert totals.refresh()["above"].reason_code == "upstream_failed"
+    above = totals.streams.get("above")
+    assert (above.status, above.failures) == (Status.ACTIVE, 0)
+    assert "totals, which it reads, failed" in (above.last_error or "")
+    assert totals.streams.get("totals").status is Status.SUSPENDED
+    assert actions(totals.refresh()) == {"above": Action.NO_DATA}
+    assert totals.streams.get("above").last_error is None
+    totals.run("ALTER TABLE customers RENAME COLUMN area TO region")
+    totals.streams.alter("totals", status=Status.ACTIVE)
+    assert set(actions(totals.refresh()).values()) == {Action.INCREMENTAL}
+    totals.check()
+
+
 def test_many_changes_are_written_by_spark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     from headwater.refresh import computing, shared_changes, storing
 

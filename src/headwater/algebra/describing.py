@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from sqlglot import exp
 
+from headwater.algebra.padding import PADDED
 from headwater.algebra.relations import (
     Aggregate,
     Filter,
@@ -73,6 +74,8 @@ def _text(relation: Relation) -> str:
             calls = ", ".join(_sql(call) for _, call in relation.aggregates) or "distinct"
             by = f" by {', '.join(relation.groups)}" if relation.groups else ""
             return f"aggregate {calls}{by}"
+        case UnionAll() if relation.tag.startswith(PADDED):
+            return "left join, as all rows of its left side and those that have a partner"
         case UnionAll():
             return f"union of {len(relation.inputs)}"
         case Generate():

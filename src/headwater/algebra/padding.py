@@ -27,6 +27,8 @@ from headwater.algebra.relations import (
 )
 from headwater.algebra.substituting import substituted
 
+#: How the tags of such unions begin.
+PADDED = "_hw_padded"
 #: Whose value is NULL where one of their operands is.
 _STRICT = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.EQ, exp.NEQ, exp.GT, exp.GTE, exp.LT, exp.LTE)
 #: Whose value is NULL where their first operand is.
@@ -67,7 +69,7 @@ def without_padding(node: Aggregate, types: Callable[[Relation], Mapping[str, st
     for operator in above:
         matched = operator.with_children((matched,))
     matched = Project(matched, tuple((name, column(name)) for name in names))
-    tag = "_".join(("_hw_padded", *(join.left.key or join.left.columns)[:1]))
+    tag = "_".join((PADDED, *(join.left.key or join.left.columns)[:1]))
     return replace(node, child=UnionAll((padded, matched), names, tag))
 
 
@@ -161,4 +163,4 @@ class _Nulls:
         return self.are_all_of(condition)
 
 
-__all__ = ["without_padding"]
+__all__ = ["PADDED", "without_padding"]

@@ -10,6 +10,9 @@ REFRESHED_AT = "headwater.refreshed_at"
 DATA_SNAPSHOT_ID = "headwater.data_snapshot_id"
 REFRESH_ID = "headwater.refresh_id"
 
+#: The reason of a refresh that failed since one that it reads did: it does not count as a failure of its own.
+UPSTREAM_FAILED = "upstream_failed"
+
 #: The name under which the version of these tables is kept.
 COMPONENT = "stream_tables"
 
@@ -244,7 +247,8 @@ COMMIT = f"""
             moment = excluded.moment, sources = excluded.sources, behind = excluded.behind
     ), healed AS (
         UPDATE headwater.stream_table t SET failures = 0, last_error = NULL FROM met
-        WHERE t.lake_id = %(lake)s AND t.id = met.stream_id AND t.failures <> 0
+        WHERE t.lake_id = %(lake)s AND t.id = met.stream_id
+            AND (t.failures <> 0 OR t.last_error IS NOT NULL)
     ), noted AS (
         INSERT INTO headwater.refresh (lake_id, {_COLUMNS}) SELECT %(lake)s, {_COLUMNS} FROM met
     ), written AS (
@@ -295,7 +299,10 @@ RECORD = f"""
         WHERE NOT (met.action = 'NO_DATA' AND met.last_action IS NOT DISTINCT FROM 'NO_DATA')
     )
     UPDATE headwater.stream_table t
-    SET failures = CASE WHEN met.action = 'FAILED' THEN t.failures + 1 ELSE 0 END, last_error = met.last_error
+    SET failures = CASE WHEN met.action <> 'FAILED' THEN 0
+            WHEN met.reason_code = '{UPSTREAM_FAILED}' THEN t.failures ELSE t.failures + 1 END,
+        last_error = met.last_error
     FROM met
-    WHERE t.lake_id = %(lake)s AND t.id = met.stream_id AND (met.action = 'FAILED' OR t.failures <> 0)
+    WHERE t.lake_id = %(lake)s AND t.id = met.stream_id
+        AND (met.action = 'FAILED' OR t.failures <> 0 OR t.last_error IS NOT NULL)
     RETURNING t.id, t.failures"""

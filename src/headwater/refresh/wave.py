@@ -24,6 +24,7 @@ from headwater.errors import (
 from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
 from headwater.lake.writing.transaction import Transaction
+from headwater.refresh.catalog_tables import UPSTREAM_FAILED
 from headwater.refresh.compiling import Compiled, compile_definition
 from headwater.refresh.computing import Computation, Outcome
 from headwater.refresh.deciding import ROW_IDS_LOST, Decision, behind, decide
@@ -181,7 +182,8 @@ class Wave:
                 broken = [failed[above] for above in stream.upstream if above in failed]
                 if broken:
                     failed[stream.id] = str(stream.name)
-                    results[stream.id] = self._failed(stream, _upstream_failed(stream, broken[0]), 0.0)
+                    why = self._failed(stream, _upstream_failed(stream, broken[0]), 0.0)
+                    results[stream.id] = replace(why, reason_code=UPSTREAM_FAILED)
                     continue
                 began = time.monotonic()
                 known = dict(state.moved)
