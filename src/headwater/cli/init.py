@@ -50,8 +50,10 @@ class InitResult:
             )
         yield Line.of()
         yield Line.of("Next", "bold")
-        for command, what in _NEXT if self.example is not None else _NEXT_BARE:
-            yield Line(((f"  {command:<58}", ""), (what, "dim")))
+        following = _NEXT if self.example is not None else _NEXT_BARE
+        width = max(len(command) for command, _ in following)
+        for command, what in following:
+            yield Line(((f"  {command:<{width}}  ", ""), (what, "dim")))
 
 
 _NEXT = (
