@@ -93,7 +93,7 @@ def _computed(
         if isinstance(operator, Filter):
             conditions.append(substituted(operator.condition, values))
         else:
-            passed = {name: values[name] for name in operator.key}
+            passed = {name: values[name] for name in operator.key if name in values}
             values = {**passed, **{name: substituted(value, values) for name, value in operator.outputs}}
     return values, conditions
 
