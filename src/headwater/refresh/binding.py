@@ -13,6 +13,7 @@ from pyspark.sql import types as st
 
 from headwater.algebra.alone import as_a_whole
 from headwater.algebra.conditions import conditions
+from headwater.algebra.existence import value_columns
 from headwater.algebra.narrowing import Link, links, numbered
 from headwater.algebra.predicates import Predicate
 from headwater.algebra.relations import ROW_ID, WEIGHT, Relation, Scan
@@ -49,6 +50,11 @@ class Statement:
     def conditions(self) -> Mapping[str, Predicate]:
         """What rows of its scans have to meet to matter."""
         return conditions(self.relation)
+
+    @cached_property
+    def value_columns(self) -> Mapping[str, frozenset[str]]:
+        """Scans of which only the distinct values of some stored columns matter, by the names of their leaves."""
+        return value_columns(self.relation)
 
     def text(self, *, hints: bool) -> str:
         """The SQL."""

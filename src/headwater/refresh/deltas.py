@@ -11,22 +11,18 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
 from headwater.algebra.relations import ROW_ID, WEIGHT
-from headwater.lake.format.equality import row_keys
 from headwater.lake.model import Column
 from headwater.lake.reading.change_plan import ChangePlan
-from headwater.lake.reading.change_reader import read_changes
+from headwater.lake.reading.change_reader import net_rows
+from headwater.lake.reading.change_rows import Numbers, same_rows
 from headwater.refresh.local_rows import Found
 from headwater.spark.changes import came_and_went
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import spark_schema, to_spark
-
-_CAME = ("insert", "update_postimage")
-
 
 @dataclass
 class Delta:
@@ -87,10 +83,11 @@ class Delta:
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """Changed rows in this process, in Spark's types, with row id and weight; and what kind each is of."""
+    """Changed rows in this process, in Spark's types, with row id and weight."""
 
     rows: pa.Table
-    kinds: pa.ChunkedArray[Any]
+    updates: tuple[Numbers, Numbers]
+    """The places of rows that are another than before: of each as it was, and as it is."""
 
     @property
     def names(self) -> frozenset[str]:
@@ -132,24 +129,13 @@ def read_changed_rows(session: LakeSpark, plan: ChangePlan, wanted: Collection[s
     lake = session.lake
     columns = [column for column in plan.table.columns if column.name in wanted]
     names = [column.name for column in columns or plan.table.columns[:1]]
-    found = read_changes(
-        plan,
-        lake.store,
-        lake.db,
-        columns=names,
-        net=True,
-        whole_rows=False,
-        replan=True,
-        known=lake.kept_columns,
-    )
-    kinds = found.column("_change_type")
-    came = pc.is_in(kinds, pa.array(_CAME, kinds.type))
-    values = to_spark(found.select([column.name for column in columns]), columns)
-    weights = pc.if_else(came, pa.scalar(1, pa.int32()), pa.scalar(-1, pa.int32()))
-    row_ids = found.column("_rowid").combine_chunks().cast(pa.int64())
+    found = net_rows(plan, lake.store, lake.db, names, lake.kept_columns)
+    values = to_spark(found.rows.select([column.name for column in columns]), columns)
+    weights = pa.array(np.where(found.came, 1, -1).astype(np.int32))
     # Not one after the other: a table without any column does not know how many rows it has.
-    arrays: list[Any] = [*values.columns, row_ids, weights]
-    return ChangedRows(pa.Table.from_arrays(arrays, names=[*values.schema.names, ROW_ID, WEIGHT]), kinds)
+    arrays: list[Any] = [*values.columns, pa.array(found.row_ids), weights]
+    names = [*values.schema.names, ROW_ID, WEIGHT]
+    return ChangedRows(pa.Table.from_arrays(arrays, names=names), found.updates)
 
 
 def delta_of(changes: ChangedRows, plan: ChangePlan, used: Collection[str]) -> Delta:
@@ -162,24 +148,14 @@ def delta_of(changes: ChangedRows, plan: ChangePlan, used: Collection[str]) -> D
 
 def _in_use(changes: ChangedRows, columns: Sequence[Column]) -> pa.Table:
     rows = changes.rows.select([*(column.name for column in columns), ROW_ID, WEIGHT])
-    return _without_equal_images(rows, changes.kinds)
+    before, after = changes.updates
+    if not len(before):
+        return rows
+    same = same_rows(rows.drop_columns([WEIGHT]), before, after)
+    keep = np.ones(rows.num_rows, bool)
+    keep[before[same]] = keep[after[same]] = False
+    return rows.filter(pa.array(keep))
 
 
 def _schema(columns: Sequence[Column]) -> st.StructType:
     return spark_schema(columns).add(ROW_ID, st.LongType()).add(WEIGHT, st.IntegerType())
-
-
-def _without_equal_images(rows: pa.Table, kinds: pa.ChunkedArray[Any]) -> pa.Table:
-    """Without updates whose two images are the same in the columns that are here."""
-    labels = np.array(kinds.to_pylist(), object)
-    before, after = (np.flatnonzero(labels == f"update_{image}") for image in ("preimage", "postimage"))
-    if not len(before):
-        return rows
-    ids = rows.column(ROW_ID).to_numpy()
-    before, after = before[np.argsort(ids[before])], after[np.argsort(ids[after])]
-    values = rows.drop_columns([WEIGHT])
-    pairs = zip(row_keys(values.take(before)), row_keys(values.take(after)), strict=True)
-    same = np.fromiter((old == new for old, new in pairs), bool, len(before))
-    keep = np.ones(rows.num_rows, bool)
-    keep[before[same]] = keep[after[same]] = False
-    return rows.filter(pa.array(keep))

@@ -1,7 +1,8 @@
-"""Rows that no condition lets pass, left out before anything is computed with them."""
+"""Rows that no condition lets pass, or that say nothing new, left out before anything is computed with them."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import date, datetime
 from decimal import Decimal
 from functools import reduce
@@ -37,6 +38,28 @@ def without_excluded(rows: pa.Table, condition: Predicate) -> pa.Table:
     """The rows for which a condition may be true: what is not understood of it may always be."""
     mask = _mask(condition, rows)
     return rows if mask is None else rows.filter(mask)
+
+
+def distinct_values(rows: pa.Table, columns: Collection[str]) -> pa.Table:
+    """A row for each combination of values that some columns have; what other columns say then means nothing.
+
+    All rows, if values of one of the columns are told apart otherwise by Spark.
+    """
+    named = [name for name in rows.schema.names if name in columns]
+    if not named or not rows.num_rows or any(not _told_apart(rows.schema.field(name).type) for name in named):
+        return rows
+    found = rows.select(named).group_by(named).aggregate([])
+    arrays = [
+        found.column(name) if name in columns else pa.repeat(rows.column(name)[0], found.num_rows)
+        for name in rows.schema.names
+    ]
+    return pa.Table.from_arrays(arrays, schema=rows.schema)
+
+
+def _told_apart(kind: pa.DataType) -> bool:
+    """Whether Arrow calls two values of a type equal exactly when Spark does."""
+    is_ = pa.types
+    return is_.is_signed_integer(kind) or is_.is_string(kind) or is_.is_date32(kind) or is_.is_decimal(kind)
 
 
 def _mask(predicate: Predicate, rows: pa.Table) -> Any:
@@ -104,4 +127,4 @@ def _decimal(value: Decimal, kind: Any) -> Any:
         return None
 
 
-__all__ = ["without_excluded"]
+__all__ = ["distinct_values", "without_excluded"]

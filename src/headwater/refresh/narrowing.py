@@ -28,7 +28,7 @@ from headwater.lake.reading.scan import ScanPlan
 from headwater.recent import Recent
 from headwater.refresh.binding import Statement
 from headwater.refresh.cutting import Cutting
-from headwater.refresh.excluding import without_excluded
+from headwater.refresh.excluding import distinct_values, without_excluded
 from headwater.refresh.inputs import Inputs
 from headwater.refresh.local_rows import Found
 from headwater.spark.types import spark_schema, to_spark
@@ -45,6 +45,8 @@ _MOST_BYTES = 512 << 20
 _WHOLE = 20_000
 #: So many changes are worth to be looked through for those of consequence; of fewer, tables of so many rows.
 _MUCH, _SOME = 20_000, 2_000
+#: More rows than these are looked through for repeated ones.
+_MANY = 10_000
 #: How many bytes a value has, if that depends on the value.
 _USUAL = 16
 _ZERO = pa.scalar(0, pa.int32())
@@ -71,8 +73,8 @@ class Narrowing:
         self.whole_tables = whole_tables
         self.statement = statement
         self.cutting = Cutting(statement.links, _SOME)
-        #: Rows, and what is left of them under a condition: scans with the same one share it.
-        self._left: dict[tuple[int, Predicate], tuple[Found, Found]] = {}
+        #: Rows, and what is left of them under a condition, or of their values: scans with the same share it.
+        self._left: dict[tuple[int, Any], tuple[Found, Found]] = {}
         #: The columns that any of the scans of a table needs: what is looked up for one may do for others.
         self._names: dict[_Read, frozenset[str]] = {}
         for scan in statement.leaves.values():
@@ -156,13 +158,21 @@ class Narrowing:
         return condition is not None and says_something(condition)
 
     def _of_consequence(self, leaf: str, found: Found) -> Found:
-        """Rows without those that the statement's conditions exclude, if these are worth leaving out."""
+        """Rows without those that the statement's conditions exclude, and without repeated ones where only
+        values matter, if these are worth leaving out."""
         condition = self.statement.conditions.get(leaf)
-        if condition is None:
-            return found
-        place = (id(found), condition)
+        if condition is not None:
+            found = self._shared(found, condition, lambda rows: without_excluded(rows, condition))
+        values = self.statement.value_columns.get(leaf)
+        if values is not None and found.rows.num_rows > _MANY:
+            found = self._shared(found, values, lambda rows: distinct_values(rows, values))
+        return found
+
+    def _shared(self, found: Found, what: Any, left: Callable[[pa.Table], pa.Table]) -> Found:
+        """What is left of rows, if that is much less; for scans of which the same is asked, the same rows."""
+        place = (id(found), what)
         if place not in self._left:
-            rows = without_excluded(found.rows, condition)
+            rows = left(found.rows)
             worth = rows.num_rows <= found.rows.num_rows / 2
             self._left[place] = found, Found(rows, found.schema) if worth else found
         return self._left[place][1]

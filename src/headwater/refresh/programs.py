@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import log
 from typing import Any
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ _ALONE = {
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.exchange.reuse": "false",
+    "spark.sql.execution.replaceHashWithSortAgg": "false",
 }
 #: … and, up to so many rows, no code that is compiled first.
 _INTERPRETED = {
@@ -42,6 +44,16 @@ _INTERPRETED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 _FEW = 20_000
+#: From so many rows on, as many tasks as there are workers exchange them, if that is not too often: of a plan
+#: over many tables a single task is the quicker one. Their batches may be of any size.
+_MOST, _SIMPLE = 300_000, 5
+_SPREAD = {
+    **_ALONE,
+    "spark.sql.shuffle.partitions": None,
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
+}
+_SETTINGS = {"few": _INTERPRETED, "many": _ALONE, "most": _SPREAD}
 
 
 @dataclass(frozen=True)
@@ -52,11 +64,16 @@ class Program:
     schema: pa.Schema
     most: int
     """How many rows this process takes; one more is asked for, to tell."""
+    spread: DataFrame | None = None
+    """What was planned, if it is to be run by several tasks."""
 
     def run(self, session: LakeSpark, found: Mapping[str, Found]) -> pa.Table | None:
         """What comes of these rows; None if it is too many."""
         held = {leaf: rows.held(session) for leaf, rows in found.items()}
-        made = session.jvm.run(session.spark, self.plan, held, self.schema)
+        if self.spread is None:
+            made = session.jvm.run(session.spark, self.plan, held, self.schema)
+        else:
+            made = session.jvm.run_for_many(self.spread, self.plan, held, self.schema)
         return made if made.num_rows <= self.most else None
 
 
@@ -68,9 +85,9 @@ def first_rows(
 ) -> pa.Table | None:
     """The rows of a statement, some or all of whose inputs are here; None if they are too many to take."""
     alone = len(found) == len(statement.leaves)
-    few = sum(rows.rows.num_rows for rows in found.values()) <= _FEW
-    with _set(session, (_INTERPRETED if few else _ALONE) if alone else _QUICK):
-        program = _program(session, statement, found, few=few) if alone else None
+    size = _size(found)
+    with _set(session, _SETTINGS[size] if alone else _QUICK):
+        program = _program(session, statement, found, size) if alone else None
         if program is not None:
             return program.run(session, found)
         frame = statement.over(session, frame_of, {leaf: rows.data(session) for leaf, rows in found.items()})
@@ -79,20 +96,53 @@ def first_rows(
         return rows if rows.num_rows <= most else None
 
 
+def _size(found: Mapping[str, Found]) -> str:
+    """How many rows are there; the same ones, where several leaves read them, count once."""
+    total = sum({id(rows.rows): rows.rows.num_rows for rows in found.values()}.values())
+    if total <= _FEW:
+        return "few"
+    return "most" if total > _MOST and len(found) <= _SIMPLE else "many"
+
+
 def _program(
-    session: LakeSpark, statement: Statement, found: Mapping[str, Found], *, few: bool
+    session: LakeSpark, statement: Statement, found: Mapping[str, Found], size: str
 ) -> Program | None:
-    """How a statement is computed over rows of these kinds, few or not; None if that cannot be kept."""
-    kinds = tuple((leaf, rows.schema.simpleString()) for leaf, rows in sorted(found.items()))
-    key = (Catalyst(session).settings(), kinds, few)
+    """How a statement is computed over rows of these kinds and so many; None if that cannot be kept."""
+    few, spread = size == "few", size == "most"
+    sizes = {} if few else {leaf: _about(rows.rows.num_rows) for leaf, rows in found.items()}
+    schemas = {leaf: rows.schema if few else _as_found(rows) for leaf, rows in sorted(found.items())}
+    kinds = tuple((leaf, schema.json()) for leaf, schema in schemas.items())
+    key = (Catalyst(session).settings(), kinds, tuple(sorted(sizes.items())))
     if key not in statement.programs:
-        places = {leaf: session.jvm.place(session.spark, leaf, rows.schema) for leaf, rows in found.items()}
+        workers = max(1, session.spark.sparkContext.defaultParallelism)
+        places = {
+            leaf: session.jvm.place(
+                session.spark, leaf, schema, workers if spread and sizes[leaf] > _FEW else 1
+            )
+            for leaf, schema in schemas.items()
+        }
         frame = statement.over(session, _no_frame, places)
         most = most_rows(frame)
-        plan = session.jvm.planned(frame.limit(most + 1))
-        statement.programs[key] = None if plan is None else Program(plan, _arrow_schema(frame.schema), most)
+        limited = frame.limit(most + 1)
+        if few:
+            plan = session.jvm.planned(limited)
+        else:
+            plan = session.jvm.planned_for_many(limited, sizes, spread=spread)
+        made = None if plan is None else Program(plan, _arrow_schema(frame.schema), most, limited if spread else None)
+        statement.programs[key] = made
     program: Program | None = statement.programs[key]
     return program
+
+
+def _as_found(found: Found) -> st.StructType:
+    """The kind of some rows, where columns without NULLs are known to have none."""
+    nulls = {name: column.null_count > 0 for name, column in zip(found.rows.schema.names, found.rows.columns, strict=True)}
+    return st.StructType([st.StructField(f.name, f.dataType, nulls[f.name], f.metadata) for f in found.schema.fields])
+
+
+def _about(rows: int) -> int:
+    """A number of rows, so roughly that it is seldom another than the time before."""
+    return int(8 ** round(log(rows, 8))) if rows else 0
 
 
 def _arrow_schema(schema: st.StructType) -> pa.Schema:

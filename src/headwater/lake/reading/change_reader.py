@@ -17,7 +17,9 @@ from headwater.lake.format.types import AnyArray, arrow_schema, no_rows
 from headwater.lake.model import Column
 from headwater.lake.reading.change_plan import ChangePlan, FileChanges, InlinedChanges, replan_changes
 from headwater.lake.reading.change_rows import (
+    BEGINS,
     CHANGE_COLUMNS,
+    CHANGE_TYPES,
     Events,
     Mask,
     Numbers,
@@ -41,6 +43,7 @@ _NEVER = np.iinfo(np.int64).max
 _REPLANS = 5
 #: What `event_rows` calls the columns of an event.
 EVENT_COLUMNS = ("_rowid", "_commit_version", "_begins")
+_IMAGES = ("preimage", "postimage")
 
 
 def read_changes(
@@ -51,29 +54,25 @@ def read_changes(
     columns: Sequence[str] | None = None,
     where: str | None = None,
     net: bool = False,
-    whole_rows: bool = True,
     replan: bool = False,
-    known: KeptColumns | None = None,
 ) -> pa.Table:
     """The changes of a plan, in the columns that the table has at its end.
 
     After them come `_change_type` (insert, update_preimage, update_postimage, delete), `_rowid`,
     `_commit_version` and `_commit_timestamp`; the order is by snapshot, row id, and old before new.
     `where` may name them like the table's own, and is applied to each row by itself. With `net` there is only
-    what differs between the state before the first snapshot and that of the last; without `whole_rows`, what
-    differs in the wanted columns, and no others are read. Rows that moved since the plan was made are a
-    `ConflictError` or a `FileMissingError`, or with `replan` a reason to plan again. Of single rows of large
-    files, columns that are `known` are not read.
+    what differs between the state before the first snapshot and that of the last. Rows that moved since the
+    plan was made are a `ConflictError` or a `FileMissingError`, or with `replan` a reason to plan again.
     """
     wanted = _wanted(plan, columns)
     condition = None if where is None else RowFilter.of(where, _with_change_columns(plan).table)
     also = () if condition is None else condition.columns
     # Whether two rows are the same is to be told by all of their columns, if it is asked of all.
-    everything = whole_rows and (net or bool(plan.mixed))
+    everything = net or bool(plan.mixed)
     ids = {column.id for column in (*wanted, *also)}
     needed = tuple(column for column in plan.table.columns if everything or column.id in ids)
     _check_names(plan, needed)
-    plan, events = _events(plan, store, db, needed, replan, known)
+    plan, events = _events(plan, store, db, needed, replan)
 
     found, types = (net_changes if net else changes)(events, plan.mixed)
     result = labelled(found.rows, found, types, plan.times)
@@ -81,6 +80,39 @@ def read_changes(
         result = result.filter(pa.array(condition.matches(result)))
     places = [needed.index(column) for column in wanted]
     return result.select([*places, *range(len(needed), result.num_columns)])
+
+
+@dataclass(frozen=True)
+class NetRows:
+    """What differs between two states of a table: rows that went and rows that came, in no order."""
+
+    rows: pa.Table
+    row_ids: Numbers
+    came: Mask
+    updates: tuple[Numbers, Numbers]
+    """The places of rows that are another than before: of each as it was, and as it is."""
+
+
+def net_rows(
+    plan: ChangePlan, store: Store, db: Database, columns: Sequence[str], known: KeptColumns | None = None
+) -> NetRows:
+    """What of some columns differs between the state before a plan's first snapshot and that of its last.
+
+    Rows that moved since the plan was made are found where they are now. Of single rows of large files,
+    columns that are `known` are not read.
+    """
+    wanted = _wanted(plan, columns)
+    _check_names(plan, wanted)
+    plan, events = _events(plan, store, db, wanted, True, known)
+    if plan.no_row_twice:
+        none = np.empty(0, np.int64)
+        found, updates = events, (none, none)
+    else:
+        found, types = net_changes(events, plan.mixed)
+        before, after = (np.flatnonzero(types == CHANGE_TYPES.index(f"update_{kind}")) for kind in _IMAGES)
+        ids = found.row_ids
+        updates = before[np.argsort(ids[before])], after[np.argsort(ids[after])]
+    return NetRows(found.rows, found.row_ids, found.kinds == BEGINS, updates)
 
 
 def count_changes(plan: ChangePlan, store: Store) -> int:
@@ -218,7 +250,7 @@ def _events(
     db: Database,
     needed: tuple[Column, ...],
     replan: bool,
-    known: KeptColumns | None,
+    known: KeptColumns | None = None,
 ) -> tuple[ChangePlan, Events]:
     for _ in range(_REPLANS if replan else 0):
         try:

@@ -6,7 +6,7 @@ A row that ends and one of the same row id that begins at the same snapshot are 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import numpy as np
@@ -38,10 +38,17 @@ CHANGE_COLUMNS = (
 class Events:
     """Rows, each with its id, the snapshot at which it began or ended, and which of the two."""
 
-    rows: pa.Table
+    found: pa.Table
     row_ids: Numbers
     versions: Numbers
     kinds: Numbers
+    at: Numbers | None = None
+    """Which of the rows found each event is about; None if they are in the same order."""
+
+    @property
+    def rows(self) -> pa.Table:
+        """The row of each event."""
+        return self.found if self.at is None or not self.found.num_columns else self.found.take(self.at)
 
     @classmethod
     def of(cls, table: pa.Table) -> Events:
@@ -52,8 +59,14 @@ class Events:
 
     def take(self, places: Numbers) -> Events:
         """The events at these places, in their order."""
-        rows = self.rows.take(places) if self.rows.num_columns else self.rows
-        return Events(rows, self.row_ids[places], self.versions[places], self.kinds[places])
+        at = places if self.at is None else self.at[places]
+        return Events(self.found, self.row_ids[places], self.versions[places], self.kinds[places], at)
+
+    def same(self, left: Numbers, right: Numbers) -> Mask:
+        """For each two events whether every column is the same; NULL and NaN are the same as themselves."""
+        if self.at is not None:
+            left, right = self.at[left], self.at[right]
+        return same_rows(self.found, left, right)
 
     def ordered(self) -> Events:
         """By snapshot, row id, and ends before beginnings."""
@@ -70,9 +83,9 @@ def with_events(
     parts = []
     for kind, (versions, mask) in ((ENDS, ends), (BEGINS, begins)):
         places = np.flatnonzero(mask)
+        everything = len(places) == len(mask)
         arrays = [
-            *(column.take(places) for column in rows.columns),
-            row_ids.take(places),
+            *(column if everything else column.take(places) for column in (*rows.columns, row_ids)),
             pa.array(versions[mask]),
             pa.array(np.full(len(places), kind, np.int64)),
         ]
@@ -108,13 +121,13 @@ def net_changes(events: Events, mixed: Collection[SnapshotId] = ()) -> tuple[Eve
     before = (by_row.kinds[first] == ENDS) & ~twice
     after = (by_row.kinds[last] == BEGINS) & ~twice
     both = np.flatnonzero(before & after)
-    same = both[_same(by_row.rows, first[both], last[both])]
+    same = both[by_row.same(first[both], last[both])]
     before[same] = after[same] = False
     left = [_left(by_row, *group) for group in zip(first[twice], last[twice], strict=True)]
     places = np.concatenate((first[before], last[after], *(places for places, _ in left)))
     dates = np.concatenate((last[before], last[after], *(dates for _, dates in left)))
     chosen = by_row.take(places)
-    result = Events(chosen.rows, chosen.row_ids, by_row.versions[dates], chosen.kinds).ordered()
+    result = replace(chosen, versions=by_row.versions[dates]).ordered()
     return result, _types(result)
 
 
@@ -125,7 +138,7 @@ def _strange(by_row: Events, following: Numbers) -> Numbers:
     """
     kinds, kinds_before = by_row.kinds[following], by_row.kinds[following - 1]
     ends = following[(kinds == ENDS) & (kinds_before == BEGINS)]
-    changed = ends[~_same(by_row.rows, ends - 1, ends)]
+    changed = ends[~by_row.same(ends - 1, ends)]
     return np.concatenate((following[kinds == kinds_before], changed))
 
 
@@ -138,7 +151,7 @@ def _left(by_row: Events, first: int, last: int) -> tuple[Numbers, Numbers]:
     left: list[int] = []
     for place in range(first, last + 1):
         others = np.array([o for o in left if by_row.kinds[o] != by_row.kinds[place]], np.int64)
-        undone = others[_same(by_row.rows, others, np.full(len(others), place))]
+        undone = others[by_row.same(others, np.full(len(others), place))]
         if len(undone):
             left.remove(int(undone[0]))
         else:
@@ -150,7 +163,7 @@ def _without_moved(ordered: Events, mixed: Collection[SnapshotId]) -> Events:
     """The events without those of rows that a compaction took from one file to another."""
     pairs = _pairs(ordered) if mixed else np.empty(0, np.int64)
     suspects = pairs[np.isin(ordered.versions[pairs], list(mixed))]
-    moved = suspects[_same(ordered.rows, suspects, suspects + 1)]
+    moved = suspects[ordered.same(suspects, suspects + 1)]
     if not len(moved):
         return ordered
     kept = np.ones(len(ordered.kinds), np.bool_)
@@ -193,7 +206,7 @@ def labelled(
     return pa.Table.from_arrays([*rows.columns, *arrays], schema=pa.schema([*rows.schema, *fields]))
 
 
-def _same(rows: pa.Table, left: Numbers, right: Numbers) -> Mask:
+def same_rows(rows: pa.Table, left: Numbers, right: Numbers) -> Mask:
     """For each two rows whether every column is the same; NULL and NaN are the same as themselves."""
     same = np.ones(len(left), np.bool_)
     for column in rows.columns if len(left) else ():

@@ -158,13 +158,15 @@ class _Preparation:
 
     def _earlier(self, deletes: FileDeletes) -> tuple[Positions, Positions]:
         """Positions deleted by files so far, each once, with the snapshot that first deleted it."""
-        found: dict[int, int] = {}
+        found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
         for file in deletes.delete_files:
             positions, snapshots = read_deletes(self.stager.store, file)
-            when = snapshots if snapshots is not None else np.full(len(positions), file.begin_snapshot)
-            for position, snapshot in zip(positions.tolist(), when.tolist(), strict=True):
-                found[position] = min(snapshot, found.get(position, snapshot))
-        return np.array(list(found), np.int64), np.array(list(found.values()), np.int64)
+            when = np.full(len(positions), file.begin_snapshot) if snapshots is None else snapshots
+            found.append((positions, when))
+        positions, when = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        order = np.lexsort((when, positions))
+        positions, first = np.unique(positions[order], return_index=True)
+        return positions, when[order][first]
 
     def _store(self, positions: Positions, snapshots: Positions | None) -> StagedDeletes:
         staged = self.stager.stage_deletes(self.table, positions, snapshots)

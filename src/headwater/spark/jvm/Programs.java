@@ -9,17 +9,23 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.TaskContext;
+import org.apache.spark.memory.MemoryManager;
 import org.apache.spark.rdd.BlockRDD;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
-import org.apache.spark.sql.catalyst.expressions.UnsafeProjection;
+import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
+import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
+import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
 import org.apache.spark.sql.catalyst.plans.physical.SinglePartition$;
+import org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning;
 import org.apache.spark.sql.catalyst.types.DataTypeUtils$;
 import org.apache.spark.sql.classic.Dataset;
 import org.apache.spark.sql.classic.Dataset$;
 import org.apache.spark.sql.execution.CoalesceExec;
 import org.apache.spark.sql.execution.LogicalRDD;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.QueryExecution$;
 import org.apache.spark.sql.execution.RDDScanExec;
 import org.apache.spark.sql.execution.SQLExecution$;
 import org.apache.spark.sql.execution.SparkPlan;
@@ -46,14 +52,15 @@ public class Programs {
     private static final int STREAM = Integer.MAX_VALUE;
     private static final AtomicLong LEFT = new AtomicLong();
 
-    /** A relation of a name and a schema, in one partition, whose rows come later. */
-    public static Object place(SparkSession session, String name, String schema) {
+    /** A relation of a name and a schema, in some partitions, whose rows come later. */
+    public static Object place(SparkSession session, String name, String schema, int parts) {
         org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
         StructType fields = (StructType) StructType.fromJson(schema);
-        RDD none = oneOf(spark, scala.collection.immutable.Nil$.MODULE$);
+        RDD none = of(spark, scala.collection.immutable.Nil$.MODULE$, 1);
         none.setName(name);
         return Dataset$.MODULE$.ofRows(spark, new LogicalRDD(
-            DataTypeUtils$.MODULE$.toAttributes(fields), none, SinglePartition$.MODULE$,
+            DataTypeUtils$.MODULE$.toAttributes(fields), none,
+            parts == 1 ? (Partitioning) SinglePartition$.MODULE$ : new UnknownPartitioning(parts),
             scala.collection.immutable.Nil$.MODULE$, false, scala.Option.empty(), spark,
             scala.Option.empty(), scala.Option.empty(), false));
     }
@@ -65,42 +72,57 @@ public class Programs {
      * at most, parts of a union are put together.
      */
     public static SparkPlan planned(final Object frame) {
+        final QueryExecution query = ((Dataset) frame).queryExecution();
         // Operators belong to the session that is active in the thread that makes them.
         return (SparkPlan) ((Dataset) frame).sparkSession().withActive(new scala.runtime.AbstractFunction0() {
-            public Object apply() { return inOneTask(((Dataset) frame).queryExecution().executedPlan()); }
+            public Object apply() { return again(query.executedPlan(), true); }
         });
     }
 
-    private static SparkPlan inOneTask(SparkPlan plan) {
+    /**
+     * The same for many rows, of which the numbers are known by the names of their places.
+     *
+     * Only such a plan may have several tasks, if `spread` says so: then no limit but that of each part is kept.
+     */
+    public static SparkPlan plannedForMany(final Object frame, final Map sizes, final boolean spread) {
+        final QueryExecution query = ((Dataset) frame).queryExecution();
+        return (SparkPlan) ((Dataset) frame).sparkSession().withActive(new scala.runtime.AbstractFunction0() {
+            public Object apply() {
+                LogicalPlan plan = query.optimizedPlan();
+                if (spread && plan instanceof GlobalLimit) plan = ((GlobalLimit) plan).child();
+                return again(QueryExecution$.MODULE$.prepareExecutedPlan(
+                    query.sparkSession(), Large.improved(plan, sizes, memory().pageSizeBytes())), !spread);
+            }
+        });
+    }
+
+    private static SparkPlan again(SparkPlan plan, final boolean inOneTask) {
         final boolean[] bound = new boolean[] {plan.subqueriesAll().nonEmpty()};
         SparkPlan alone = (SparkPlan) plan.transformUp(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object node) { return node instanceof SparkPlan; }
             public Object applyOrElse(Object node, scala.Function1 other) {
                 bound[0] |= node instanceof ReusedExchangeExec;
-                if (node instanceof ShuffleExchangeLike) return new CoalesceExec(1, (SparkPlan) ((SparkPlan) node).children().head());
+                if (inOneTask && node instanceof ShuffleExchangeLike)
+                    return new CoalesceExec(1, (SparkPlan) ((SparkPlan) node).children().head());
                 return node;
             }
         });
         return bound[0] ? null : alone;
     }
 
-    /** The rows of one Arrow batch (none, if it has no bytes), to be put in a place. */
-    public static scala.collection.immutable.Seq rows(byte[] batch, String schema) {
-        final StructType fields = (StructType) StructType.fromJson(schema);
-        List batches = new ArrayList();
-        if (batch.length > 0) batches.add(batch);
-        final scala.collection.Iterator found = ArrowConverters$.MODULE$.fromBatchIterator(
-            scala.jdk.javaapi.CollectionConverters.asScala(batches.iterator()), fields, "UTC", false, false,
-            (TaskContext) null);
-        UnsafeProjection copied = UnsafeProjection.create(fields);
-        List rows = new ArrayList();
-        while (found.hasNext()) rows.add(copied.apply((InternalRow) found.next()).copy());
-        return scala.jdk.javaapi.CollectionConverters.asScala(rows).toSeq();
+    /** The rows of an Arrow file (none, if it has no bytes), to be put in a place. */
+    public static scala.collection.immutable.Seq rows(byte[] file, String schema) throws Exception {
+        if (file.length == 0) return scala.collection.immutable.Nil$.MODULE$;
+        return held(new Rows(file, schema).read(1));
     }
 
-    /** The same from a file that holds nothing but the batch. */
-    public static scala.collection.immutable.Seq rowsOfFile(String path, String schema) throws java.io.IOException {
-        return rows(java.nio.file.Files.readAllBytes(new java.io.File(path).toPath()), schema);
+    /** The same from a file in a folder, read by several threads. */
+    public static scala.collection.immutable.Seq rowsOfFile(String path, String schema, int threads) throws Exception {
+        return held(new Rows(path, schema).read(threads));
+    }
+
+    private static scala.collection.immutable.Seq held(Object[] rows) {
+        return scala.collection.immutable.ArraySeq$.MODULE$.unsafeWrapArray(rows);
     }
 
     /**
@@ -110,69 +132,135 @@ public class Programs {
      */
     public static String run(SparkSession session, final SparkPlan plan, final Map places) {
         final org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
-        return java.util.Base64.getEncoder().encodeToString(
-            (byte[]) spark.withActive(new scala.runtime.AbstractFunction0() {
-                public Object apply() { return made(spark, plan, places); }
-            }));
+        final Map known = new IdentityHashMap();
+        return (String) spark.withActive(new scala.runtime.AbstractFunction0() {
+            public Object apply() {
+                try {
+                    return java.util.Base64.getEncoder().encodeToString(one(spark, filled(spark, plan, places, known)));
+                } finally {
+                    free(known);
+                }
+            }
+        });
     }
 
-    private static byte[] made(
-            final org.apache.spark.sql.classic.SparkSession spark, SparkPlan plan, Map places) {
-        Map found = new IdentityHashMap();
-        try {
-            return made(spark, plan, places, found);
-        } finally {
-            for (Iterator each = found.values().iterator(); each.hasNext(); ) {
-                Object rows = each.next();
-                if (rows instanceof BlockRDD) ((BlockRDD) rows).removeBlocks();
+    /**
+     * The same for many rows: batches are left in a file, each after its length.
+     *
+     * Every task makes batches of what it has. The frame is that of which the plan was made.
+     */
+    public static void runForMany(
+            SparkSession session, final SparkPlan plan, final Map places, final Object frame, final String path) {
+        final org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
+        final Map known = new IdentityHashMap();
+        spark.withActive(new scala.runtime.AbstractFunction0() {
+            public Object apply() {
+                try {
+                    leave(spark, filled(spark, plan, places, known), (Dataset) frame, path);
+                } finally {
+                    free(known);
+                }
+                return null;
             }
+        });
+    }
+
+    private static void leave(
+            org.apache.spark.sql.classic.SparkSession spark, final SparkPlan plan, final Dataset frame, String path) {
+        Object batches = SQLExecution$.MODULE$.withSQLConfPropagated(spark, new scala.runtime.AbstractFunction0() {
+            public Object apply() { return frame.toArrowBatchRdd(plan).collect(); }
+        });
+        try {
+            java.io.DataOutputStream file = new java.io.DataOutputStream(
+                new java.io.BufferedOutputStream(new java.io.FileOutputStream(path), 1 << 20));
+            try {
+                for (int i = 0; i < java.lang.reflect.Array.getLength(batches); i++) {
+                    byte[] batch = (byte[]) java.lang.reflect.Array.get(batches, i);
+                    file.writeInt(batch.length);
+                    file.write(batch);
+                }
+            } finally {
+                file.close();
+            }
+        } catch (java.io.IOException error) {
+            throw new java.io.UncheckedIOException(error);
         }
     }
 
-    /** The same; {@code known} are the rows that are found in places, as tasks read them. */
-    private static byte[] made(
+    private static void free(Map known) {
+        for (Iterator each = known.values().iterator(); each.hasNext(); ) {
+            Object rows = each.next();
+            if (rows instanceof BlockRDD) ((BlockRDD) rows).removeBlocks();
+        }
+    }
+
+    /** A plan with rows in its places; {@code known} are these, as tasks read them. */
+    private static SparkPlan filled(
             final org.apache.spark.sql.classic.SparkSession spark, SparkPlan plan, final Map places, final Map known) {
-        final SparkPlan over = (SparkPlan) plan.transformUp(new AbstractPartialFunction() {
+        return (SparkPlan) plan.transformUp(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object node) { return node instanceof RDDScanExec; }
             public Object applyOrElse(Object node, scala.Function1 other) {
                 if (!(node instanceof RDDScanExec)) return other.apply(node);
                 RDDScanExec scan = (RDDScanExec) node;
                 scala.collection.immutable.Seq found = (scala.collection.immutable.Seq) places.get(scan.rdd().name());
                 if (found == null) return node;  // a single row without columns, which Spark scans so too
-                if (!known.containsKey(found)) known.put(found, oneOf(spark, found));
+                int parts = scan.outputPartitioning().numPartitions();
+                if (!known.containsKey(found)) known.put(found, of(spark, found, parts));
                 return new RDDScanExec(scan.output(), (RDD) known.get(found), scan.name(), scan.outputPartitioning(),
                     scan.outputOrdering(), scan.stream());
             }
         });
+    }
+
+    private static byte[] one(org.apache.spark.sql.classic.SparkSession spark, final SparkPlan plan) {
         InternalRow[] made = (InternalRow[]) SQLExecution$.MODULE$.withSQLConfPropagated(spark,
-            new scala.runtime.AbstractFunction0() { public Object apply() { return over.executeCollect(); } });
+            new scala.runtime.AbstractFunction0() { public Object apply() { return plan.executeCollect(); } });
         if (made.length == 0) return new byte[0];
         // A batch of any size: who asks has bounded the rows.
         return (byte[]) ArrowConverters$.MODULE$.toBatchIterator(
             scala.jdk.javaapi.CollectionConverters.asScala(java.util.Arrays.asList(made).iterator()),
-            over.schema(), 0L, "UTC", false, false, (TaskContext) null).next();
+            plan.schema(), 0L, "UTC", false, false, (TaskContext) null).next();
     }
 
-    private static RDD oneOf(org.apache.spark.sql.classic.SparkSession spark, scala.collection.immutable.Seq rows) {
-        scala.reflect.ClassTag kind = scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class);
-        if (rows.size() <= FEW) return spark.sparkContext().parallelize(rows, 1, kind);
+    private static RDD of(org.apache.spark.sql.classic.SparkSession spark, scala.collection.immutable.Seq rows, int parts) {
+        final scala.reflect.ClassTag kind = scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class);
+        if (rows.size() <= FEW) return spark.sparkContext().parallelize(rows, parts, kind);
         // A task of this process takes these rows as they are; what is sent along is written and read first.
-        BlockId place = new StreamBlockId(STREAM, LEFT.incrementAndGet());
-        if (!blocks().putIterator(place, rows.iterator(), StorageLevel.MEMORY_AND_DISK(), true, kind))
-            throw new IllegalStateException("no room for rows of a plan");
-        return new BlockRDD(spark.sparkContext(), new BlockId[] {place}, kind);
+        final BlockId[] places = new BlockId[parts];
+        Runnable[] puts = new Runnable[parts];
+        for (int part = 0; part < parts; part++) {
+            places[part] = new StreamBlockId(STREAM, LEFT.incrementAndGet());
+            final BlockId place = places[part];
+            int begin = (int) ((long) rows.size() * part / parts), end = (int) ((long) rows.size() * (part + 1) / parts);
+            final scala.collection.Iterator taken = rows.iterator().slice(begin, end);
+            puts[part] = new Runnable() {
+                public void run() {
+                    if (!blocks().putIterator(place, taken, StorageLevel.MEMORY_AND_DISK(), true, kind))
+                        throw new IllegalStateException("no room for rows of a plan");
+                }
+            };
+        }
+        Rows.together(puts);
+        return new BlockRDD(spark.sparkContext(), places, kind);
     }
 
-    /** {@code SparkEnv.get().blockManager()}: to compile that, all that SparkEnv names would have to be there. */
     private static BlockManager blocks() {
+        return (BlockManager) ofEnvironment("blockManager", BlockManager.class);
+    }
+
+    private static MemoryManager memory() {
+        return (MemoryManager) ofEnvironment("memoryManager", MemoryManager.class);
+    }
+
+    /** What {@code SparkEnv.get()} has: to compile that, all that SparkEnv names would have to be there. */
+    private static Object ofEnvironment(String name, Class kind) {
         try {
             Class environment = Class.forName("org.apache.spark.SparkEnv", true, SparkSession.class.getClassLoader());
             MethodHandles.Lookup lookup = MethodHandles.publicLookup();
             List none = new ArrayList();
             List it = new ArrayList();
             it.add(lookup.findStatic(environment, "get", MethodType.methodType(environment)).invokeWithArguments(none));
-            return (BlockManager) lookup.findVirtual(environment, "blockManager", MethodType.methodType(BlockManager.class))
-                .invokeWithArguments(it);
+            return lookup.findVirtual(environment, name, MethodType.methodType(kind)).invokeWithArguments(it);
         } catch (Throwable error) {
             throw new IllegalStateException(error);
         }

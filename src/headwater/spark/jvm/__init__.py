@@ -8,6 +8,7 @@ compile its own generated code, compiles them when they are first needed. They r
 from __future__ import annotations
 
 import json
+from os import cpu_count
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -27,8 +28,10 @@ from headwater.errors import UnsupportedError
 
 #: More bytes than these reach the JVM by a file: on the wire to it they are text, letter by letter.
 _BY_WIRE = 32 << 10
+#: So many rows are in a batch on the way there.
+_AT_ONCE = 1 << 16
 #: In the order in which they need each other.
-_SOURCES = ("Filters", "LakeFiles", "Plans", "Deletes", "Merges", "Programs")
+_SOURCES = ("Filters", "LakeFiles", "Plans", "Deletes", "Merges", "Rows", "Large", "Programs")
 
 
 class Jvm:
@@ -102,9 +105,7 @@ class Jvm:
 
     def over(self, plan: Any, frames: Mapping[str, DataFrame]) -> Any:
         """The plan with the relations of certain names replaced by the rows of DataFrames."""
-        known = self._jvm.java.util.HashMap()
-        for name, frame in frames.items():
-            known.put(name, frame._jdf)
+        known = self._map({name: frame._jdf for name, frame in frames.items()})
         return self._call("Plans", "over", plan, known)
 
     def local(self, spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
@@ -115,35 +116,60 @@ class Jvm:
         found = self._call("Plans", "local", spark._jsparkSession, _batch(rows, schema), schema.json())
         return DataFrame(found, spark)
 
-    def place(self, spark: SparkSession, name: str, schema: StructType) -> DataFrame:
+    def place(self, spark: SparkSession, name: str, schema: StructType, parts: int = 1) -> DataFrame:
         """A relation whose rows are put in its place when a plan over it is run; see `Programs`."""
-        found = self._call("Programs", "place", spark._jsparkSession, name, schema.json())
+        found = self._call("Programs", "place", spark._jsparkSession, name, schema.json(), parts)
         return DataFrame(found, spark)
 
     def planned(self, frame: DataFrame) -> Any | None:
         """How Spark computes a query over places, in one task; None if that cannot be run again."""
         return self._call("Programs", "planned", frame._jdf)
 
+    def planned_for_many(self, frame: DataFrame, sizes: Mapping[str, int], *, spread: bool) -> Any | None:
+        """The same over places of so many rows, in one task or spread over several."""
+        return self._call("Programs", "plannedForMany", frame._jdf, self._map(sizes), spread)
+
     def held(self, rows: pa.Table, schema: StructType) -> Any:
         """Rows that the JVM holds, for the places of a plan."""
-        batch = _batch(rows, schema)
-        if len(batch) <= _BY_WIRE:
-            return self._call("Programs", "rows", batch, schema.json())
+        if rows.nbytes <= _BY_WIRE:
+            sink = pa.BufferOutputStream()
+            if rows.num_rows:
+                _write(rows, schema, sink)
+            return self._call("Programs", "rows", bytearray(sink.getvalue()), schema.json())
         with NamedTemporaryFile(prefix="headwater-rows-") as file:
-            file.write(batch)
+            _write(rows, schema, file)
             file.flush()
-            return self._call("Programs", "rowsOfFile", file.name, schema.json())
+            return self._call("Programs", "rowsOfFile", file.name, schema.json(), cpu_count())
 
     def run(self, spark: SparkSession, plan: Any, places: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
         """The rows that a plan makes of those in its places."""
-        known = self._jvm.java.util.HashMap()
-        for name, rows in places.items():
-            known.put(name, rows)
-        found = self._call("Programs", "run", spark._jsparkSession, plan, known)
+        found = self._call("Programs", "run", spark._jsparkSession, plan, self._map(places))
         if not found:
             return schema.empty_table()
         batch = pa.ipc.read_record_batch(pa.py_buffer(b64decode(found)), schema)
         return pa.Table.from_batches([batch])
+
+    def run_for_many(
+        self, frame: DataFrame, plan: Any, places: Mapping[str, Any], schema: pa.Schema
+    ) -> pa.Table:
+        """The same by several tasks; the frame is that which was planned."""
+        session = frame.sparkSession._jsparkSession
+        with NamedTemporaryFile(prefix="headwater-rows-") as file:
+            self._call("Programs", "runForMany", session, plan, self._map(places), frame._jdf, file.name)
+            found = pa.py_buffer(file.read())
+        batches = []
+        place = 0
+        while place < found.size:
+            size = int.from_bytes(found.slice(place, 4), "big")
+            batches.append(pa.ipc.read_record_batch(found.slice(place + 4, size), schema))
+            place += 4 + size
+        return pa.Table.from_batches(batches, schema)
+
+    def _map(self, items: Mapping[str, Any]) -> Any:
+        made = self._jvm.java.util.HashMap()
+        for name, item in items.items():
+            made.put(name, item)
+        return made
 
     def without_subqueries(self, condition: Any) -> Any | None:
         """The parts of a condition that ask no other table; None where there are none."""
@@ -221,6 +247,13 @@ class _Function:
 
     class Java:
         implements = ("java.util.function.Function",)
+
+
+def _write(rows: pa.Table, schema: StructType, sink: Any) -> None:
+    """Write rows as a file of Arrow batches."""
+    alike = rows.cast(to_arrow_schema(schema, timezone="UTC"))
+    with pa.ipc.new_file(sink, alike.schema) as file:
+        file.write_table(alike, max_chunksize=_AT_ONCE)
 
 
 def _batch(rows: pa.Table, schema: StructType) -> bytearray:
