@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import duckdb
@@ -12,9 +12,10 @@ from headwater.algebra.alone import alone, as_a_whole
 from headwater.algebra.building import Catalog, build_query
 from headwater.algebra.changes import DOUBTFUL, IN_DOUBT, IS, OLD, PLACE, WAS, changes, regrouped
 from headwater.algebra.conditions import conditions
+from headwater.algebra.existence import value_columns
 from headwater.algebra.narrowing import Link, links, numbered
 from headwater.algebra.predicates import And, Constant, Predicate, to_sql
-from headwater.algebra.relations import WEIGHT, Relation
+from headwater.algebra.relations import WEIGHT, Relation, Scan
 from headwater.algebra.render import render, scan_name
 from headwater.algebra.stages import SHOWN, Program, Stage, Types, compile_query
 
@@ -171,6 +172,10 @@ class DuckStream:
                     name = f"{leaf}_{len(made)}"
                     made[name] = f"FROM {left.get(leaf, leaf)} WHERE {_allowed(link, left)}"
                     left[leaf] = name
+        # Where only values matter there is one row of each, and nothing is said of other columns.
+        for leaf, values in value_columns(named).items():
+            made[f"{leaf}_values"] = _only_values(leaves[leaf], values, left.get(leaf, leaf))
+            left[leaf] = f"{leaf}_values"
         parts = ", ".join(f"{leaf} AS MATERIALIZED ({text})" for leaf, text in made.items())
         text = render(
             named,
@@ -272,6 +277,12 @@ class DuckStream:
             read = f"SELECT {columns} FROM {quoted(stage.source)}{shown}"
             found[stage.source] = self.con.execute(read).fetchall()
         return found
+
+
+def _only_values(scan: Scan, values: Collection[str], name: str) -> str:
+    stored = dict.fromkeys([*(own for _, own in (*scan.fields, *scan.key_fields)), WEIGHT])
+    chosen = [quoted(own) if own in values else f"NULL AS {quoted(own)}" for own in stored]
+    return f"SELECT DISTINCT {', '.join(chosen)} FROM {name}"
 
 
 def _allowed(link: Link, left: Mapping[str, str]) -> str:

@@ -11,12 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.lake.lake import Lake
 from headwater.lake.reading import file_reader, lookup
-from headwater.lake.reading.deletes import Positions
+from headwater.lake.reading.deletes import Positions, first_deletes
 from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.lookup import PLACE, Wanted, find_rows
+from headwater.lake.reading.members import Members
 from headwater.lake.reading.searching import _found, search
 
 
@@ -272,6 +275,45 @@ def test_numbers_are_searched_for_in_row_groups(tmp_path: Path, in_order: bool, 
         values = pa.array(chosen, pa.int64())
         with pa.OSFile(str(file)) as source:
             parquet = kept.open(str(file), source)
-            wanted = np.sort(values.to_numpy())
-            found = [int(n) for part in _found(str(file), parquet, "a", wanted, values, kept) for n in part]
+            members = Members(values)
+            found = [int(n) for part in _found(str(file), parquet, "a", members, kept) for n in part]
         assert found == [place for place, number in enumerate(numbers) if number in chosen]
+
+
+@given(
+    st.lists(st.integers(-40, 40) | st.sampled_from([-(2**63), 2**63 - 1, 2**40, -(2**40)]), unique=True),
+    st.lists(st.none() | st.integers(-60, 60) | st.sampled_from([-(2**63), 2**63 - 1, 2**40])),
+    st.sampled_from([pa.int8(), pa.int32(), pa.int64(), pa.string(), pa.decimal128(20, 0)]),
+    st.integers(0, 4),
+)
+def test_members_are_told_as_sets_tell_them(
+    values: list[int], looked_at: list[int | None], kind: pa.DataType, cut: int
+) -> None:
+    def fits(number: int) -> bool:
+        return not pa.types.is_integer(kind) or -(1 << kind.bit_width - 1) <= number < 1 << kind.bit_width - 1
+
+    def array(numbers: Sequence[int | None]) -> pa.Array[Any]:
+        if pa.types.is_string(kind):
+            return pa.array([None if n is None else str(n) for n in numbers], kind)
+        return pa.array(numbers, pa.int64()).cast(kind)
+
+    values = [number for number in values if fits(number)]
+    looked_at = [number for number in looked_at if number is None or fits(number)]
+    members = Members(array(values))
+    expected = [number in set(values) for number in looked_at]
+    whole = array(looked_at)
+    assert members.among(whole).tolist() == expected
+    pieces = pa.chunked_array([whole.slice(0, cut), whole.slice(cut)], kind)
+    assert members.among(pieces).tolist() == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 9))))
+def test_of_deletes_the_first_counts(found: list[tuple[int, int]]) -> None:
+    positions = np.array([position for position, _ in found], np.int64)
+    snapshots = np.array([snapshot for _, snapshot in found], np.int64)
+    first: dict[int, int] = {}
+    for position, snapshot in found:
+        first[position] = min(snapshot, first.get(position, snapshot))
+    ordered, when = first_deletes(positions, snapshots)
+    assert dict(zip(ordered.tolist(), when.tolist(), strict=True)) == first
+    assert ordered.tolist() == sorted(first)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 
+from headwater.algebra.relations import Scan
 from headwater.refresh import programs
 from headwater.refresh.local_rows import Found
 from headwater.spark.connector import LakeSpark
@@ -49,14 +52,15 @@ _QUERIES = {
 }
 
 
-def _rows(dice: random.Random, count: int) -> pa.Table:
+def _rows(dice: random.Random, count: int, *, nulls: bool = True) -> pa.Table:
+    none: list[Any] = [None] if nulls else []
     return pa.Table.from_pylist(
         [
             {
-                "k": dice.choice([None, *range(6)]),
-                "word": dice.choice([None, "", "a", "ß", "long" * 9]),
-                "amount": dice.choice([None, Decimal(dice.randrange(-999, 999)) / 4]),
-                "at": dice.choice([None, dice.randrange(10**15)]),
+                "k": dice.choice([*none, *range(6)]),
+                "word": dice.choice([*none, "", "a", "ß", "long" * 9]),
+                "amount": dice.choice([*none, Decimal(dice.randrange(-999, 999)) / 4]),
+                "at": dice.choice([*none, dice.randrange(10**15)]),
             }
             for _ in range(count)
         ],
@@ -68,6 +72,21 @@ def _over(session: LakeSpark, text: str, frames: Mapping[str, DataFrame]) -> Dat
     catalyst = Catalyst(session)
     text = re.sub(r"\b(FROM|JOIN) ([abc])\b(?! [xy])", r"\1 \2 AS \2", text)
     return catalyst.frame(session.jvm.over(session.jvm.without_named_queries(catalyst.parse(text)), frames))
+
+
+class _Statement:
+    """What `first_rows` asks of a statement, for a query over `a`, `b` and `c`."""
+
+    def __init__(self, text: str):
+        self.text = text
+        named = re.findall(r"\b(?:FROM|JOIN) ([abc])\b", text)
+        self.leaves = {leaf: Scan(leaf, (), ()) for leaf in named}
+        self.programs: dict[Any, Any] = {}
+
+    def over(
+        self, session: LakeSpark, frame_of: Callable[[Scan], DataFrame], given: Mapping[str, DataFrame]
+    ) -> DataFrame:
+        return _over(session, self.text, given)
 
 
 def _sorted(rows: pa.Table) -> list[str]:
@@ -98,6 +117,110 @@ def test_a_plan_gives_what_spark_gives_for_the_rows_of_each_time(
             wanted = expected.toArrow()
             assert made.schema.equals(wanted.schema)
             assert _sorted(made) == _sorted(wanted), count
+
+
+@pytest.mark.parametrize("spread", [False, True], ids=["one task", "several tasks"])
+@pytest.mark.parametrize("name", _QUERIES)
+def test_plans_for_many_rows_give_the_same(
+    session: LakeSpark, name: str, spread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_FEW", -1)
+    monkeypatch.setattr(programs, "_MOST", -1 if spread else 10**9)
+    dice = random.Random(name)
+    text = _QUERIES[name]
+    statement: Any = _Statement(text)
+    for count, nulls in ((0, True), (12, True), (300, False), (40, False), (1200, True)):
+        found = {
+            leaf: Found(_rows(dice, count if leaf == "a" else min(count, 60), nulls=nulls), _SCHEMA)
+            for leaf in statement.leaves
+        }
+        made = programs.first_rows(session, statement, programs._no_frame, found)
+        frames = {leaf: each.data(session) for leaf, each in found.items()}
+        wanted = _over(session, text, frames).toArrow()
+        assert made is not None
+        assert made.schema.types == wanted.schema.types
+        assert _sorted(made) == _sorted(wanted), count
+    planned = [program for known in statement.programs.values() for program in known]
+    assert any(program is not None for _, program in planned)
+
+
+_DECIMALS = st.StructType(
+    [
+        st.StructField("k", st.IntegerType()),
+        st.StructField("w", st.IntegerType()),
+        *(
+            st.StructField(f"d{p}_{s}", st.DecimalType(p, s))
+            for p, s in ((18, 0), (18, 6), (15, 2), (18, 9), (9, 2), (38, 2))
+        ),
+    ]
+)
+
+
+@pytest.mark.parametrize("nulls", [True, False])
+def test_sums_of_decimals_are_exact(session: LakeSpark, nulls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Added up as whole numbers, in halves: the largest and the least of each kind among them."""
+    monkeypatch.setattr(programs, "_FEW", -1)
+    kinds = [field.dataType for field in _DECIMALS.fields[2:]]
+    sums = ", ".join(
+        f"sum({d}), sum(CASE WHEN w < 0 THEN -({d}) ELSE {d} END), sum(CASE WHEN w > 0 THEN {d} END), "
+        f"sum({d}) FILTER (WHERE w > 1), avg({d})"
+        for d in _DECIMALS.names[2:]
+    )
+    named = iter(range(10**6))
+    sums = re.sub(r"\)(, |$)", lambda found: f") AS s{next(named)}{found[1]}", sums)
+    text = f"SELECT k, {sums} FROM a GROUP BY k"
+    statement: Any = _Statement(text)
+    dice = random.Random(3)
+
+    def value(kind: Any) -> Decimal | None:
+        if nulls and dice.random() < 0.2:
+            return None
+        # Of the widest kind a sum of the largest values would not fit.
+        most = 10 ** min(kind.precision, 30) - 1
+        return Decimal(dice.choice([most, -most, 0, 1, -1, dice.randint(-most, most)])).scaleb(-kind.scale)
+
+    def columns(count: int) -> dict[str, list[Any]]:
+        keys = [dice.choice([None, 1, 2, 3, 4]) if nulls else dice.randrange(4) for _ in range(count)]
+        weights = [dice.choice([-1, 1, 2]) for _ in range(count)]
+        numbers = [[value(kind) for _ in range(count)] for kind in kinds]
+        return dict(zip(_DECIMALS.names, [keys, weights, *numbers], strict=True))
+
+    for count in (0, 1, 30, 2000):
+        rows = pa.table(columns(count), programs._arrow_schema(_DECIMALS))
+        found = {"a": Found(rows, _DECIMALS)}
+        made = programs.first_rows(session, statement, programs._no_frame, found)
+        wanted = _over(session, text, {"a": found["a"].data(session)}).toArrow()
+        assert made is not None
+        assert made.schema.types == wanted.schema.types
+        assert _sorted(made) == _sorted(wanted), count
+
+
+def test_what_finds_no_memory_is_left_to_spark(session: LakeSpark, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operators of one task hold what they have at the same time; Spark's own plans have several."""
+    text = " UNION ALL ".join("SELECT a.k, b.word FROM a JOIN b ON a.k = b.k" for _ in range(3))
+    statement: Any = _Statement(text)
+    dice = random.Random(5)
+    found = {leaf: Found(_rows(dice, 50), _SCHEMA) for leaf in "ab"}
+    monkeypatch.setattr(programs, "_FEW", -1)
+    wanted = _over(session, text, {leaf: each.data(session) for leaf, each in found.items()}).toArrow()
+    asked = []
+
+    class OutOfMemoryError(Py4JJavaError):
+        def __init__(self) -> None:
+            pass
+
+        def __str__(self) -> str:
+            return "… SparkOutOfMemoryError: [UNABLE_TO_ACQUIRE_MEMORY] Unable to acquire 8 bytes of memory"
+
+    def fail(self: Any, *_: Any) -> pa.Table:
+        asked.append(self)
+        raise OutOfMemoryError
+
+    monkeypatch.setattr(programs.Program, "run", fail)
+    made = programs.first_rows(session, statement, programs._no_frame, found)
+    assert asked
+    assert made is not None
+    assert _sorted(made) == _sorted(wanted)
 
 
 def test_a_plan_that_asks_another_query_first_is_not_kept(session: LakeSpark) -> None:

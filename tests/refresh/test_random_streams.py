@@ -51,6 +51,12 @@ def test_random_stream_tables_are_what_duckdb_computes(
         monkeypatch.setattr(cutting, "_WORTH", 0.99)
     if sizes.chance(4):  # …, and plans are compiled
         monkeypatch.setattr(programs, "_FEW", -1)
+    tasks = Choices(f"tasks {seed}")
+    if tasks.chance(3):  # … of several tasks, and repeated values are left out
+        monkeypatch.setattr(programs, "_FEW", -1)
+        monkeypatch.setattr(programs, "_MOST", -1)
+        monkeypatch.setattr(programs, "_SIMPLE", 100)
+        monkeypatch.setattr(narrowing, "_MANY", -1)
     tables = schema(choices)
     held = contents(choices, tables)
     if files.chance(2):

@@ -302,7 +302,7 @@ def test_failures_of_what_it_reads_do_not_suspend_a_stream_table(totals: World) 
 
 
 def test_many_changes_are_written_by_spark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    from headwater.refresh import computing, shared_changes, storing
+    from headwater.refresh import shared_changes, storing
 
     world.run(*ORDERS)
     world.make(
@@ -310,9 +310,8 @@ def test_many_changes_are_written_by_spark(world: World, monkeypatch: pytest.Mon
     )
     world.make("totals", TOTALS)
     world.make("counted", "SELECT count(*) AS n FROM customers")
-    monkeypatch.setattr(computing, "SMALL", -1)
     monkeypatch.setattr(storing, "most_rows", lambda frame: 0)
-    monkeypatch.setattr(shared_changes, "MOST_ROWS", 0)
+    monkeypatch.setattr(shared_changes, "most_here", lambda session: 0)
     world.run(
         "INSERT INTO orders SELECT range, range % 9, range FROM range(200, 400)",
         "DELETE FROM orders WHERE id % 3 = 0",

@@ -53,7 +53,7 @@ class Statement:
 
     @cached_property
     def value_columns(self) -> Mapping[str, frozenset[str]]:
-        """Scans of which only the distinct values of some stored columns matter, by the names of their leaves."""
+        """Scans of which only the distinct values of some stored columns matter, and these."""
         return value_columns(self.relation)
 
     def text(self, *, hints: bool) -> str:

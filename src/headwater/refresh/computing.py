@@ -18,6 +18,7 @@ from headwater.lake.model import Table
 from headwater.refresh.binding import Statement, bound, moment_text
 from headwater.refresh.compiling import Compiled, Prepared, Situation
 from headwater.refresh.deciding import Extent
+from headwater.refresh.deltas import GIVEN
 from headwater.refresh.inputs import Inputs, WaveState
 from headwater.refresh.local_rows import Found
 from headwater.refresh.model import Frontier, StageReport
@@ -26,8 +27,6 @@ from headwater.refresh.programs import first_rows
 from headwater.refresh.storing import Stored, Storing, Unfit
 from headwater.spark.literals import name_sql
 
-#: Deltas of up to this many rows are sent to every worker rather than shuffled.
-SMALL = 200_000
 #: A file of what is stored at first has so many rows, where there are more.
 FILE_ROWS = 500_000
 #: Stored results of up to this many rows are compared with what they are now in this process, if that is not
@@ -131,23 +130,27 @@ class Computation:
         """Store what the changes of its inputs mean; None if they mean nothing."""
         began = time.monotonic()
         deltas = [self.inputs.deltas[name] for name in stage.inputs if name in self.inputs.deltas]
-        small = few and all(delta.count is not None and delta.count <= SMALL for delta in deltas)
+        counts = [delta.count for delta in deltas]
+        here = few and all(count is not None for count in counts)
         situation = Situation(
             stage.source,
             frozenset(name for name in stage.inputs if name in self.inputs.deltas),
             time_moved=self.time_moved,
             only_came=all(delta.only_came for delta in deltas),
-            small=small,
+            small=here,
         )
         prepared = self.compiled.prepared(situation, self._moments)
         if prepared is None:
             return None
         storing = Storing(self.wave, stage, self.tables[stage.source], self.name)
-        local = self._narrowed(prepared.statement, {}) if small else {}
+        local = self._narrowed(prepared.statement, {}) if here else {}
         if _nothing_follows(prepared.statement, local):
             return StageReport(stage.source, stage.strategy, time.monotonic() - began)
+        alone = len(local) == len(prepared.statement.leaves)
+        if here and not alone and max(filter(None, counts), default=0) > GIVEN:
+            return self._stage(stage, few=False)
         stored: Stored | Unfit
-        if small:
+        if here:
             rows = self._first_rows(prepared.statement, local)
             if rows is None:
                 return self._stage(stage, few=False)

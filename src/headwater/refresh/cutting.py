@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.algebra.narrowing import Link
+from headwater.lake.reading.members import Members
 from headwater.refresh.local_rows import Found
 
 #: What is kept is at most this part of the rows: each part of a table is given to Spark by itself.
@@ -94,11 +96,12 @@ class Cutting:
 
 def _left(found: Found, link: Link, values: Any) -> Found:
     column = found.rows.column(link.column)
-    mask: Any = pc.is_in(column, value_set=values, skip_nulls=True)
+    mask = Members(values.drop_null()).among(column)
     if link.nulls and values.null_count:
-        mask = pc.or_(mask, pc.is_null(column))
-    count = pc.sum(mask).as_py() or 0
-    return Found(found.rows.filter(mask), found.schema) if count <= _WORTH * len(mask) else found
+        mask |= column.is_null().to_numpy()
+    if np.count_nonzero(mask) > _WORTH * len(mask):
+        return found
+    return Found(found.rows.filter(pa.array(mask)), found.schema)
 
 
 __all__ = ["Cutting"]

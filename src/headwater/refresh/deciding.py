@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 #: stored in between was left behind, already from this part on: it would have to be brought up to date first.
 GAIN, BACK = 1.05, 0.75
 #: And, before changes as large were seen, if more than this share of a source of some size changed, and rows
-#: went: rows that only come mean little more than themselves.
-MUCH, MANY = 0.05, 200_000
+#: went: rows that only come mean little more than themselves. A larger share, if this process reads them.
+MUCH, MUCH_HERE, MANY = 0.05, 0.4, 200_000
 
 
 #: Before it was computed anew so often, it is where following changes took so many seconds at least, and this
@@ -193,7 +193,8 @@ def _much_changed(prediction: Prediction, computation: Computation) -> Decision 
     """Everything anew, where much of an input changed: for what was not seen before."""
     for name, delta in computation.inputs.deltas.items():
         rows = computation.inputs.rows_of(name)
-        if not delta.only_came and delta.expected > MUCH * max(rows, MANY):
+        share = MUCH if delta.with_spark_alone else MUCH_HERE
+        if not delta.only_came and delta.expected > share * max(rows, MANY):
             return Decision(
                 Action.FULL,
                 "much_changed",

@@ -6,7 +6,7 @@ Few rows are held by this process, in Spark's own types; many stay with Spark.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,10 @@ from headwater.spark.changes import came_and_went
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import spark_schema, to_spark
 
+#: More rows than these are read by Spark where it computes with them in several tasks.
+GIVEN = 200_000
+
+
 @dataclass
 class Delta:
     """Rows with weights, in this process or in Spark."""
@@ -37,7 +41,7 @@ class Delta:
     at_most: int = 0
     #: Brings rows here that are not yet: there are some.
     read: Callable[[], pa.Table] | None = None
-    #: Makes the DataFrame of rows that only Spark can hold.
+    #: Makes a DataFrame of rows that are read by Spark.
     by_spark: Callable[[], DataFrame] | None = None
     _found: Found | None = None
 
@@ -70,15 +74,21 @@ class Delta:
         """How many rows there are, or at most."""
         return self.at_most if self.here is None else self.here.num_rows
 
+    @property
+    def with_spark_alone(self) -> bool:
+        """Whether the rows are too many for this process."""
+        return self.here is None and self.read is None
+
     def data(self, session: LakeSpark) -> DataFrame:
-        """The rows as a DataFrame."""
-        if self.found is not None:
-            return self.found.data(session)
-        if self.frame is None:
-            if self.by_spark is None:
-                raise ValueError("a delta has rows here or in Spark")
+        """The rows as a DataFrame; many are read by Spark, even if they are here, rather than given to it."""
+        large = self.with_spark_alone or self.expected > GIVEN
+        if self.frame is None and self.by_spark is not None and large:
             self.frame = self.by_spark()
-        return self.frame
+        if self.frame is not None:
+            return self.frame
+        if self.found is None:
+            raise ValueError("a delta has rows here or in Spark")
+        return self.found.data(session)
 
 
 @dataclass(frozen=True)
@@ -108,16 +118,15 @@ def delta_by_spark(session: LakeSpark, plan: ChangePlan, used: Collection[str], 
 
 
 def late_delta(
-    plan: ChangePlan, used: Collection[str], at_most: int, read: Callable[[], ChangedRows]
+    session: LakeSpark,
+    plan: ChangePlan,
+    used: Collection[str],
+    at_most: int,
+    read: Callable[[], ChangedRows],
 ) -> Delta:
-    """Changes that are read once they are asked for."""
+    """Changes that are read once they are asked for, by this process or by Spark."""
     columns = [column for column in plan.table.columns if column.name in used]
-    return Delta(
-        _schema(columns),
-        at_most=at_most,
-        only_came=_only_came(plan),
-        read=lambda: _in_use(read(), columns),
-    )
+    return replace(delta_by_spark(session, plan, used, at_most), read=lambda: _in_use(read(), columns))
 
 
 def _only_came(plan: ChangePlan) -> bool:

@@ -11,6 +11,15 @@ from pyspark.sql import types as st
 
 from headwater.spark.connector import LakeSpark
 
+#: So many rows are held by this process at least and at most, and not more than one for so many bytes of the
+#: JVM's memory: there they are computed with.
+_LEAST, _MOST, _BYTES_EACH = 500_000, 3_000_000, 2_048
+
+
+def most_here(session: LakeSpark) -> int:
+    """How many rows of a table are held by this process at most, rather than left to Spark."""
+    return min(_MOST, max(_LEAST, session.jvm.memory // _BYTES_EACH))
+
 
 @dataclass
 class Found:

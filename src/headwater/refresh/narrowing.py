@@ -24,22 +24,21 @@ from headwater.lake.format.equality import row_keys
 from headwater.lake.format.types import arrow_schema
 from headwater.lake.model import Column, Table
 from headwater.lake.reading import lookup
+from headwater.lake.reading.members import Members
 from headwater.lake.reading.scan import ScanPlan
 from headwater.recent import Recent
 from headwater.refresh.binding import Statement
 from headwater.refresh.cutting import Cutting
 from headwater.refresh.excluding import distinct_values, without_excluded
 from headwater.refresh.inputs import Inputs
-from headwater.refresh.local_rows import Found
+from headwater.refresh.local_rows import Found, most_here
 from headwater.spark.types import spark_schema, to_spark
 from headwater.typedefs import SnapshotId
 
 #: Types of which Arrow calls two values equal exactly when Spark does.
 _WHOLE_NUMBERS = frozenset({"int8", "int16", "int32", "int64"})
 _COMPARED = _WHOLE_NUMBERS | {"varchar", "date"}
-#: So many values are looked for, so many rows are taken, so many bytes of a column are looked at, at most.
-_MOST_VALUES = 200_000
-_MOST_ROWS = 200_000
+#: So many bytes of a column are looked at, at most.
 _MOST_BYTES = 512 << 20
 #: Tables of up to this many rows are taken whole.
 _WHOLE = 20_000
@@ -72,6 +71,8 @@ class Narrowing:
         self.inputs = inputs
         self.whole_tables = whole_tables
         self.statement = statement
+        #: So many values are looked for, and so many rows are taken of a table, at most.
+        self.most = most_here(inputs.wave.session)
         self.cutting = Cutting(statement.links, _SOME)
         #: Rows, and what is left of them under a condition, or of their values: scans with the same share it.
         self._left: dict[tuple[int, Any], tuple[Found, Found]] = {}
@@ -202,7 +203,7 @@ class Narrowing:
             nulls = link.nulls and values.null_count > 0
             values = values.drop_null()
             other = found.get(link.column)
-            if len(values) <= _MOST_VALUES and (other is None or len(values) < len(other.values)):
+            if len(values) <= self.most and (other is None or len(values) < len(other.values)):
                 found[link.column] = _Choice(link.column, values, nulls)
         return sorted(found.values(), key=lambda choice: len(choice.values))
 
@@ -242,15 +243,14 @@ class Narrowing:
         column = self.inputs.compiled.sources[source].table.column(choice.column)
         if rows is None or column is None:
             raise ValueError(f"{source} was looked up by its changes")
-        came = pc.greater(rows.column(WEIGHT), _ZERO)
-        stayed = pc.invert(pc.is_in(now.rows.column(ROW_ID), value_set=rows.filter(came).column(ROW_ID)))
-        went = rows.filter(pc.invert(came))
-        alike = _alike(choice.values, column).cast(went.schema.field(choice.column).type)
-        chosen = pc.is_in(went.column(choice.column), value_set=alike)
+        came = rows.column(WEIGHT).to_numpy() > 0
+        stayed = ~Members(rows.column(ROW_ID).filter(pa.array(came))).among(now.rows.column(ROW_ID))
+        looked_at = rows.column(choice.column)
+        chosen = Members(_alike(choice.values, column).cast(looked_at.type)).among(looked_at)
         if choice.nulls:
-            chosen = pc.or_(chosen, pc.is_null(went.column(choice.column)))
-        back = went.filter(chosen).select(now.rows.schema.names).cast(now.rows.schema)
-        return Found(pa.concat_tables([now.rows.filter(stayed), back]), now.schema)
+            chosen |= looked_at.is_null().to_numpy()
+        back = rows.select(now.rows.schema.names).filter(pa.array(chosen & ~came)).cast(now.rows.schema)
+        return Found(pa.concat_tables([now.rows.filter(pa.array(stayed)), back]), now.schema)
 
     def _needed(self, scan: Scan) -> frozenset[str]:
         """The stored columns that are read of a table for a scan, and for those that share its rows."""
@@ -293,7 +293,7 @@ class Narrowing:
                 lake.db,
                 looked,
                 [c.name for c in wanted],
-                _MOST_ROWS,
+                self.most,
                 replan=not stored,
                 kept=lake.kept_columns,
             )

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import log
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame
 from pyspark.sql import types as st
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -47,13 +47,17 @@ _FEW = 20_000
 #: From so many rows on, as many tasks as there are workers exchange them, if that is not too often: of a plan
 #: over many tables a single task is the quicker one. Their batches may be of any size.
 _MOST, _SIMPLE = 300_000, 5
-_SPREAD = {
+_SPREAD: Mapping[str, str | None] = {
     **_ALONE,
     "spark.sql.shuffle.partitions": None,
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
-_SETTINGS = {"few": _INTERPRETED, "many": _ALONE, "most": _SPREAD}
+#: How Spark says that operators of a task hold more than there is memory. Its own plans can do with less.
+_NO_MEMORY = "UNABLE_TO_ACQUIRE_MEMORY"
+#: A plan for many rows does for up to so many times as many, where fewer than these are hardly any.
+_TIMES, _NONE = 8, 5_000
+_SETTINGS: Mapping[str, Mapping[str, str | None]] = {"few": _INTERPRETED, "many": _ALONE, "most": _SPREAD}
 
 
 @dataclass(frozen=True)
@@ -88,12 +92,27 @@ def first_rows(
     size = _size(found)
     with _set(session, _SETTINGS[size] if alone else _QUICK):
         program = _program(session, statement, found, size) if alone else None
-        if program is not None:
+        if program is None:
+            return _without_program(session, statement, frame_of, found)
+        try:
             return program.run(session, found)
-        frame = statement.over(session, frame_of, {leaf: rows.data(session) for leaf, rows in found.items()})
-        most = most_rows(frame)
-        rows: pa.Table = frame.limit(most + 1).toArrow()
-        return rows if rows.num_rows <= most else None
+        except Py4JJavaError as error:
+            if _NO_MEMORY not in str(error):
+                raise
+    with _set(session, _QUICK):
+        return _without_program(session, statement, frame_of, found)
+
+
+def _without_program(
+    session: LakeSpark,
+    statement: Statement,
+    frame_of: Callable[[Scan], DataFrame],
+    found: Mapping[str, Found],
+) -> pa.Table | None:
+    frame = statement.over(session, frame_of, {leaf: rows.data(session) for leaf, rows in found.items()})
+    most = most_rows(frame)
+    rows: pa.Table = frame.limit(most + 1).toArrow()
+    return rows if rows.num_rows <= most else None
 
 
 def _size(found: Mapping[str, Found]) -> str:
@@ -109,40 +128,43 @@ def _program(
 ) -> Program | None:
     """How a statement is computed over rows of these kinds and so many; None if that cannot be kept."""
     few, spread = size == "few", size == "most"
-    sizes = {} if few else {leaf: _about(rows.rows.num_rows) for leaf, rows in found.items()}
+    sizes = {} if few else {leaf: rows.rows.num_rows for leaf, rows in found.items()}
     schemas = {leaf: rows.schema if few else _as_found(rows) for leaf, rows in sorted(found.items())}
     kinds = tuple((leaf, schema.json()) for leaf, schema in schemas.items())
-    key = (Catalyst(session).settings(), kinds, tuple(sorted(sizes.items())))
-    if key not in statement.programs:
-        workers = max(1, session.spark.sparkContext.defaultParallelism)
-        places = {
-            leaf: session.jvm.place(
-                session.spark, leaf, schema, workers if spread and sizes[leaf] > _FEW else 1
-            )
-            for leaf, schema in schemas.items()
-        }
-        frame = statement.over(session, _no_frame, places)
-        most = most_rows(frame)
-        limited = frame.limit(most + 1)
-        if few:
-            plan = session.jvm.planned(limited)
-        else:
-            plan = session.jvm.planned_for_many(limited, sizes, spread=spread)
-        made = None if plan is None else Program(plan, _arrow_schema(frame.schema), most, limited if spread else None)
-        statement.programs[key] = made
-    program: Program | None = statement.programs[key]
-    return program
+    known = statement.programs.setdefault((Catalyst(session).settings(), kinds, size), [])
+    for planned_for, program in known:
+        if all(_alike(rows, planned_for[leaf]) for leaf, rows in sizes.items()):
+            kept: Program | None = program
+            return kept
+    workers = max(1, session.spark.sparkContext.defaultParallelism)
+    places = {
+        leaf: session.jvm.place(session.spark, leaf, schema, workers if spread and sizes[leaf] > _FEW else 1)
+        for leaf, schema in schemas.items()
+    }
+    frame = statement.over(session, _no_frame, places)
+    most = most_rows(frame)
+    if few:
+        plan = session.jvm.planned(frame.limit(most + 1))
+    else:
+        plan = session.jvm.planned_for_many(frame, most + 1, sizes, spread=spread)
+    made = None
+    if plan is not None:
+        made = Program(plan, _arrow_schema(frame.schema), most, frame if spread else None)
+    known.append((sizes, made))
+    return made
 
 
 def _as_found(found: Found) -> st.StructType:
     """The kind of some rows, where columns without NULLs are known to have none."""
-    nulls = {name: column.null_count > 0 for name, column in zip(found.rows.schema.names, found.rows.columns, strict=True)}
-    return st.StructType([st.StructField(f.name, f.dataType, nulls[f.name], f.metadata) for f in found.schema.fields])
+    rows = found.rows
+    nulls = {name for name in rows.schema.names if rows.column(name).null_count}
+    return st.StructType([st.StructField(f.name, f.dataType, f.name in nulls) for f in found.schema.fields])
 
 
-def _about(rows: int) -> int:
-    """A number of rows, so roughly that it is seldom another than the time before."""
-    return int(8 ** round(log(rows, 8))) if rows else 0
+def _alike(rows: int, others: int) -> bool:
+    """Whether what is quick for so many rows is so for as many others."""
+    least, most = sorted((rows + _NONE, others + _NONE))
+    return most <= _TIMES * least
 
 
 def _arrow_schema(schema: st.StructType) -> pa.Schema:

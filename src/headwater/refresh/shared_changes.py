@@ -25,12 +25,12 @@ from headwater.refresh.deltas import (
     late_delta,
     read_changed_rows,
 )
+from headwater.refresh.local_rows import most_here
 from headwater.spark.connector import LakeSpark
 from headwater.typedefs import SnapshotId
 
-#: Up to so many changes, which take so many bytes in files, are read by this process.
-MOST_ROWS = 500_000
-_MOST_BYTES = 64 << 20
+#: Changes that take up to so many bytes in files are read by this process, if they are not too many rows.
+_MOST_BYTES = 128 << 20
 #: More changes than these are not read before it is known that they are followed; that there are any, which
 #: those of columns that are not in use leave open, has to be sure then.
 _AT_ONCE = 20_000
@@ -71,11 +71,15 @@ class SharedChanges:
         rows = plan.rows_at_most
         if rows > _AT_ONCE:
             rows = self._count(session, plan)
-        if _too_many(plan, rows):
+        if _too_many(plan, rows, most_here(session)):
             return delta_by_spark(session, plan, used, rows), plan
+
+        def read() -> ChangedRows:
+            return self._changed_rows(session, plan, used)
+
         if rows > _AT_ONCE and plan.no_row_twice:
-            return late_delta(plan, used, rows, lambda: self._changed_rows(session, plan, used)), plan
-        return delta_of(self._changed_rows(session, plan, used), plan, used), plan
+            return late_delta(session, plan, used, rows, read), plan
+        return delta_of(read(), plan, used), plan
 
     def first_loss(self, session: LakeSpark, plan: ChangePlan) -> SnapshotId | None:
         """The first snapshot of a plan's range that may have given rows other ids; None if there is none."""
@@ -88,8 +92,9 @@ class SharedChanges:
 
     def _count(self, session: LakeSpark, plan: ChangePlan) -> int:
         """How many changes there are at most; delete files are read for that once."""
-        store = session.lake.store
-        return self._counts.get((plan.table.id, plan.touched), lambda: count_changes(plan, store))
+        lake = session.lake
+        place = plan.table.id, plan.touched
+        return self._counts.get(place, lambda: count_changes(plan, lake.store, lake.kept_columns))
 
     def _changed_rows(self, session: LakeSpark, plan: ChangePlan, used: Collection[str]) -> ChangedRows:
         """Changes in this process, in the columns in use and maybe more."""
@@ -109,9 +114,9 @@ class SharedChanges:
         return found
 
 
-def _too_many(plan: ChangePlan, changes: int) -> bool:
+def _too_many(plan: ChangePlan, changes: int, most: int) -> bool:
     """Whether changes are too many for this process, or take too much if rows are all alike."""
     files = [change.file for change in plan.files]
     rows = sum(file.record_count for file in files)
     size = sum(file.file_size_bytes for file in files) * min(1.0, changes / max(1, rows))
-    return changes > MOST_ROWS or size > _MOST_BYTES
+    return changes > most or size > _MOST_BYTES

@@ -131,7 +131,7 @@ def _for_master(master: str, given: Mapping[str, str]) -> dict[str, str]:
         "spark.driver.memory": f"{min(8192, max(1024, memory // 4))}m",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Each operator of a task takes a page, however little it holds: a refresh may have dozens in one task.
+        # Each operator of a task takes a page, however little it holds, and a task may have dozens of them.
         "spark.buffer.pageSize": "4m",
     }
     if "spark.sql.shuffle.partitions" not in given:

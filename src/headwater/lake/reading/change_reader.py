@@ -28,7 +28,7 @@ from headwater.lake.reading.change_rows import (
     net_changes,
     with_events,
 )
-from headwater.lake.reading.deletes import read_deletes
+from headwater.lake.reading.deletes import first_deletes, read_deletes
 from headwater.lake.reading.file_reader import explained, read_selected
 from headwater.lake.reading.inlined_reader import inlined_fields, inlined_rows, inlined_source
 from headwater.lake.reading.kept_columns import KeptColumns
@@ -41,6 +41,8 @@ from headwater.storage.store import Store
 #: Later than any snapshot.
 _NEVER = np.iinfo(np.int64).max
 _REPLANS = 5
+#: Rows are close to each other if so many times as many would have place between the first and the last.
+_CLOSE = 20
 #: What `event_rows` calls the columns of an event.
 EVENT_COLUMNS = ("_rowid", "_commit_version", "_begins")
 _IMAGES = ("preimage", "postimage")
@@ -115,10 +117,11 @@ def net_rows(
     return NetRows(found.rows, found.row_ids, found.kinds == BEGINS, updates)
 
 
-def count_changes(plan: ChangePlan, store: Store) -> int:
+def count_changes(plan: ChangePlan, store: Store, kept: KeptColumns | None = None) -> int:
     """How many changes there are at most, closer than the plan knows: delete files are looked into.
 
     A delete file may name rows that were deleted long before the range, and the catalog has only their sum.
+    What is read of them may be `kept`.
     """
     total = plan.rows_at_most
     for change in plan.files:
@@ -127,7 +130,7 @@ def count_changes(plan: ChangePlan, store: Store) -> int:
         told = sum(delete.delete_count for delete in change.deletes)
         found = 0
         for delete in change.deletes:
-            _, when = read_deletes(store, delete)
+            _, when = read_deletes(store, delete, kept)
             begun = delete.begin_snapshot >= plan.start.id
             found += delete.delete_count * begun if when is None else int((when >= plan.start.id).sum())
         extra = len(change.inlined_deletes)
@@ -136,7 +139,9 @@ def count_changes(plan: ChangePlan, store: Store) -> int:
     return total
 
 
-def file_deaths(store: Store, plan: ChangePlan, change: FileChanges) -> tuple[Numbers, Numbers]:
+def file_deaths(
+    store: Store, plan: ChangePlan, change: FileChanges, kept: KeptColumns | None = None
+) -> tuple[Numbers, Numbers]:
     """The positions of a file that were deleted one by one until the end of the range, ascending, each once.
 
     Beside each the snapshot that deleted it, which may be before the range. What was left when the whole
@@ -145,16 +150,14 @@ def file_deaths(store: Store, plan: ChangePlan, change: FileChanges) -> tuple[Nu
     inlined = np.array(change.inlined_deletes, np.int64).reshape(-1, 2)
     positions, snapshots = [inlined[:, 0]], [inlined[:, 1]]
     for file in change.deletes:
-        at, when = read_deletes(store, file)
+        at, when = read_deletes(store, file, kept)
         positions.append(at)
         snapshots.append(np.full(len(at), file.begin_snapshot, np.int64) if when is None else when)
     all_positions, all_snapshots = np.concatenate(positions), np.concatenate(snapshots)
     last = plan.end.id if change.file.end_snapshot is None else min(plan.end.id, change.file.end_snapshot - 1)
     counts = all_snapshots <= last
     all_positions, all_snapshots = all_positions[counts], all_snapshots[counts]
-    order = np.lexsort((all_snapshots, all_positions))
-    unique, first = np.unique(all_positions[order], return_index=True)
-    return unique, all_snapshots[order][first]
+    return first_deletes(all_positions, all_snapshots)
 
 
 def event_rows(
@@ -223,14 +226,28 @@ class _FileRows:
         """When rows begin and end, and whether that is an insertion and a deletion."""
         file = self.change.file
         births = np.full(len(places), file.begin_snapshot, np.int64) if snapshots is None else snapshots
-        deaths = np.full(len(places), _NEVER if file.end_snapshot is None else file.end_snapshot, np.int64)
-        if len(self.positions):
-            at = np.minimum(np.searchsorted(self.positions, places), len(self.positions) - 1)
-            deleted = self.positions[at] == places
-            deaths[deleted] = self.snapshots[at[deleted]]
+        deaths = self._deaths(places)
         lived = births < deaths
         inserted = lived & self._counts(births) & (self.change.inserted is not None)
         return (births, inserted), (deaths, lived & self._counts(deaths))
+
+    def _deaths(self, places: Numbers) -> Numbers:
+        """When rows at some places end."""
+        end = self.change.file.end_snapshot
+        never = _NEVER if end is None else end
+        if not len(self.positions) or not len(places):
+            return np.full(len(places), never, np.int64)
+        first, last = int(places.min()), int(places.max())
+        if last - first < _CLOSE * len(places):  # as in pieces of a file: quicker than to search for each
+            low, high = np.searchsorted(self.positions, (first, last + 1))
+            whole = np.full(last - first + 1, never, np.int64)
+            whole[self.positions[low:high] - first] = self.snapshots[low:high]
+            return whole if len(whole) == len(places) else whole[places - first]
+        deaths = np.full(len(places), never, np.int64)
+        at = np.minimum(np.searchsorted(self.positions, places), len(self.positions) - 1)
+        deleted = self.positions[at] == places
+        deaths[deleted] = self.snapshots[at[deleted]]
+        return deaths
 
     def _counts(self, snapshots: Numbers) -> Mask:
         """Whether something that happened at these snapshots is a change of the range."""
@@ -276,7 +293,7 @@ def _read_events(
 
     def read(change: FileChanges) -> Iterator[pa.Table]:
         with explained(context, change.file):
-            rows = _FileRows(plan, change, needed, *file_deaths(store, plan, change))
+            rows = _FileRows(plan, change, needed, *file_deaths(store, plan, change, known))
             # One row group after the other, so that of a large file no more is held than what changed.
             yield from read_selected(
                 store, context, change.file, rows, rows, rows_at_once=1, positions=rows.known, known=known

@@ -98,10 +98,10 @@ def parts_of(file: DataFile, rows_at_once: int) -> list[tuple[int, int]]:
     return list(pairwise([*bounds, sys.maxsize]))
 
 
-def live_rows(store: Store, plan: ScanPlan, scan: FileScan) -> _LiveRows:
-    """Those rows of a scan's file that there are at the plan's snapshot."""
+def live_rows(store: Store, plan: ScanPlan, scan: FileScan, kept: KeptColumns | None = None) -> _LiveRows:
+    """Those rows of a scan's file that there are at the plan's snapshot. Deletes may be `kept`."""
     gone = (
-        deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id)
+        deleted_positions(store, scan.deletes, scan.inlined_deletes, plan.snapshot.id, kept)
         if scan.deletes or scan.inlined_deletes
         else np.empty(0, np.int64)
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from headwater.lake.reading.file_reader import (
     read_selected,
 )
 from headwater.lake.reading.kept_columns import KeptColumns
+from headwater.lake.reading.members import Members
 from headwater.lake.reading.read import ROWS_AT_ONCE, inlined_of_plan, read_concurrently, readers_of
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.scan import FileScan, ScanPlan
@@ -54,13 +56,17 @@ class Wanted:
     #: Whether rows that have no value are wanted too.
     nulls: bool = False
 
+    @cached_property
+    def members(self) -> Members:
+        """The values, to be asked for."""
+        return Members(self.values)
+
     def among(self, found: Any) -> Mask:
         """Which of the values of a column are wanted."""
-        mask = pc.is_in(found, value_set=self.values)
+        mask = self.members.among(found)
         if self.nulls and found.null_count:
-            mask = pc.or_(mask, pc.is_null(found))
-        result: Mask = mask.to_numpy(zero_copy_only=False)
-        return result
+            mask |= pc.is_null(found).to_numpy()
+        return mask
 
 
 def find_rows(
@@ -98,7 +104,7 @@ def find_rows(
     def read(numbered: tuple[int, FileScan]) -> Iterator[pa.Table]:
         number, scan = numbered
         with explained(plan, scan.file):
-            live = live_rows(store, plan, scan)
+            live = live_rows(store, plan, scan, kept)
             # Whether a row is there is asked of the few that are found, if its place tells.
             selection: Selection = live if live.by_snapshot or not wanted else _All()
             for each in _in_turn(store, scan, wanted, kept):
@@ -158,7 +164,7 @@ def _positions(
 ) -> Positions:
     """Where the rows of a file are that have a wanted value, ascending."""
     if isinstance(alive, _All) and kept is not None and not wanted.nulls:
-        searched = search(store, scan.file, wanted.column, wanted.values, kept)
+        searched = search(store, scan.file, wanted.column, wanted.members, kept)
         if searched is not None:
             return searched
     keys = Request.of(plan.table, [wanted.column.name], None, ("file_row_number",))

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.lake.model import Column, DataFile
 from headwater.lake.reading.deletes import Positions
 from headwater.lake.reading.file_reader import own_name
 from headwater.lake.reading.kept_columns import KeptColumns
+from headwater.lake.reading.members import Members
 from headwater.storage.store import Store
 
 _Numbers = npt.NDArray[np.signedinteger[Any]]
@@ -27,9 +27,10 @@ _PLACES, _LEAST, _MOST = 64, 1 << 16, 1 << 22
 
 
 def search(
-    store: Store, file: DataFile, column: Column, values: pa.Array[Any], kept: KeptColumns
+    store: Store, file: DataFile, column: Column, members: Members, kept: KeptColumns
 ) -> Positions | None:
     """The positions of rows with one of the values, ascending; None if the file has no such numbers."""
+    values = members.values
     if not pa.types.is_signed_integer(values.type) or file.encryption_key is not None:
         return None
     with store.open_input(file.path) as source:
@@ -37,8 +38,7 @@ def search(
         name = own_name(parquet.schema_arrow, file, column)
         if name is None or parquet.schema_arrow.field(name).type != values.type:
             return None
-        wanted = np.sort(values.to_numpy(zero_copy_only=False))
-        found = [np.empty(0, np.int64), *_found(file.path, parquet, name, wanted, values, kept)]
+        found = [np.empty(0, np.int64), *_found(file.path, parquet, name, members, kept)]
     return np.concatenate(found)
 
 
@@ -62,24 +62,26 @@ def expected_share(
 
 
 def _found(
-    path: str, parquet: pq.ParquetFile, name: str, wanted: _Numbers, values: Any, kept: KeptColumns
+    path: str, parquet: pq.ParquetFile, name: str, members: Members, kept: KeptColumns
 ) -> Iterator[Positions]:
     bounds = kept.bounds(path, parquet, name)
-    sieve = _Sieve(wanted)
+    wanted = np.sort(members.values.to_numpy())
+    sieve = None if members.tabled else _Sieve(wanted)
     low = np.searchsorted(wanted, bounds.least, "left")
     high = np.searchsorted(wanted, bounds.most, "right")
     for group in np.flatnonzero(low < high):
         column = kept.read(path, parquet, [int(group)], [name]).column(0)
         if column.null_count:
-            hits = np.flatnonzero(pc.is_in(column, value_set=values).to_numpy())
+            hits = np.flatnonzero(members.among(column))
         else:
             numbers = column.combine_chunks().to_numpy()
             if kept.in_order(path, int(group), name, numbers):
                 hits = _looked_up(numbers, wanted[low[group] : high[group]])
+            elif sieve is None:
+                hits = np.flatnonzero(members.of_numbers(numbers))
             else:
                 maybe = sieve.left(numbers)
-                sure: Any = pc.is_in(pa.array(numbers[maybe]), value_set=values)
-                hits = maybe[sure.to_numpy(zero_copy_only=False)]
+                hits = maybe[members.among(pa.array(numbers[maybe]))]
         if len(hits):
             yield hits + bounds.first[group]
 

@@ -14,7 +14,7 @@ from headwater.lake.format.statistics import row_statistics
 from headwater.lake.format.values import can_inline
 from headwater.lake.model import ColumnStats, StagedDeletes, Table
 from headwater.lake.options import DEFAULT_INLINING_LIMIT, LakeOptions
-from headwater.lake.reading.deletes import read_deletes
+from headwater.lake.reading.deletes import first_deletes, read_deletes
 from headwater.lake.writing.draft import Draft, FileDeletes, InlinedRows, NewFile, Positions, TableData
 from headwater.lake.writing.facts import TableFacts
 from headwater.lake.writing.staging import Stager
@@ -164,9 +164,7 @@ class _Preparation:
             when = np.full(len(positions), file.begin_snapshot) if snapshots is None else snapshots
             found.append((positions, when))
         positions, when = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-        order = np.lexsort((when, positions))
-        positions, first = np.unique(positions[order], return_index=True)
-        return positions, when[order][first]
+        return first_deletes(positions, when)
 
     def _store(self, positions: Positions, snapshots: Positions | None) -> StagedDeletes:
         staged = self.stager.stage_deletes(self.table, positions, snapshots)

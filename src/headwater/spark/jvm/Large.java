@@ -46,10 +46,12 @@ import scala.runtime.AbstractPartialFunction;
  * Decimals are added up as whole numbers.
  */
 public class Large {
-    /** What all joins of a plan hold of their sides takes this part of the memory at most, as far as that is known. */
-    private static final double HELD = 0.25;
+    /** What all operators of a plan hold takes this part of the memory for it at most, as far as that is known. */
+    private static final double HELD = 0.5;
     /** A row that is held takes so many bytes, about. */
     private static final double WIDTH = 200;
+    /** How many tables an aggregate has: one of a part, one of the whole. */
+    private static final int TABLES = 2;
     /** Halves of an unscaled value are this long … */
     private static final int HALF = 32;
     /** … and sums of them have fewer digits than this. */
@@ -57,9 +59,19 @@ public class Large {
     /** Decimals of so many digits behind the point can be put together of halves without losing any. */
     private static final int MOST_SCALE = 6;
 
-    /** An optimized plan, made to be quick over so many rows, by the names of their relations; memory comes in pages. */
-    public static LogicalPlan improved(LogicalPlan plan, final Map sizes, final long page) {
-        final double[] left = new double[] {HELD * Runtime.getRuntime().maxMemory()};
+    /**
+     * An optimized plan, made to be quick over so many rows, by the names of their relations.
+     *
+     * Of the memory that there is for it, an operator takes a page at least.
+     */
+    public static LogicalPlan improved(LogicalPlan plan, final Map sizes, long memory, final long page) {
+        final double[] left = new double[] {HELD * memory};
+        plan.foreach(new scala.runtime.AbstractFunction1() {
+            public Object apply(Object node) {
+                if (node instanceof Aggregate) left[0] -= TABLES * page;
+                return scala.runtime.BoxedUnit.UNIT;
+            }
+        });
         return (LogicalPlan) plan.transformUp(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object node) { return node instanceof Join || node instanceof Aggregate; }
             public Object applyOrElse(Object node, scala.Function1 other) {

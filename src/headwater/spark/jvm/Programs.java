@@ -14,6 +14,7 @@ import org.apache.spark.rdd.BlockRDD;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.Literal$;
 import org.apache.spark.sql.catalyst.plans.logical.GlobalLimit;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 import org.apache.spark.sql.catalyst.plans.physical.Partitioning;
@@ -82,16 +83,20 @@ public class Programs {
     /**
      * The same for many rows, of which the numbers are known by the names of their places.
      *
-     * Only such a plan may have several tasks, if `spread` says so: then no limit but that of each part is kept.
+     * Only such a plan may have several tasks, if `spread` says so: then each of them keeps to the limit by itself.
      */
-    public static SparkPlan plannedForMany(final Object frame, final Map sizes, final boolean spread) {
-        final QueryExecution query = ((Dataset) frame).queryExecution();
+    public static SparkPlan plannedForMany(final Object frame, final int limit, final Map sizes, final boolean spread) {
+        final QueryExecution query = ((Dataset) frame).limit(limit).queryExecution();
         return (SparkPlan) ((Dataset) frame).sparkSession().withActive(new scala.runtime.AbstractFunction0() {
             public Object apply() {
                 LogicalPlan plan = query.optimizedPlan();
-                if (spread && plan instanceof GlobalLimit) plan = ((GlobalLimit) plan).child();
+                // (The query may end in a limit of its own, which it then has instead.)
+                if (spread && plan instanceof GlobalLimit
+                        && ((GlobalLimit) plan).limitExpr().equals(Literal$.MODULE$.apply(Integer.valueOf(limit))))
+                    plan = ((GlobalLimit) plan).child();
                 return again(QueryExecution$.MODULE$.prepareExecutedPlan(
-                    query.sparkSession(), Large.improved(plan, sizes, memory().pageSizeBytes())), !spread);
+                    query.sparkSession(), Large.improved(
+                        plan, sizes, memory().maxOnHeapStorageMemory(), memory().pageSizeBytes())), !spread);
             }
         });
     }

@@ -8,11 +8,11 @@ compile its own generated code, compiles them when they are first needed. They r
 from __future__ import annotations
 
 import json
-from os import cpu_count
 from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
+from os import cpu_count
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -48,6 +48,11 @@ class Jvm:
         self._gateway = gateway
         self._jvm = gateway.jvm
         self._classes = _compiled(gateway)
+
+    @cached_property
+    def memory(self) -> int:
+        """How many bytes the JVM may hold."""
+        return int(self._jvm.java.lang.Runtime.getRuntime().maxMemory())
 
     def files(
         self,
@@ -125,9 +130,14 @@ class Jvm:
         """How Spark computes a query over places, in one task; None if that cannot be run again."""
         return self._call("Programs", "planned", frame._jdf)
 
-    def planned_for_many(self, frame: DataFrame, sizes: Mapping[str, int], *, spread: bool) -> Any | None:
-        """The same over places of so many rows, in one task or spread over several."""
-        return self._call("Programs", "plannedForMany", frame._jdf, self._map(sizes), spread)
+    def planned_for_many(
+        self, frame: DataFrame, limit: int, sizes: Mapping[str, int], *, spread: bool
+    ) -> Any | None:
+        """The same for the first rows over places of so many, in one task or spread over several.
+
+        There may be more rows than the limit then, as each task keeps to it by itself.
+        """
+        return self._call("Programs", "plannedForMany", frame._jdf, limit, self._map(sizes), spread)
 
     def held(self, rows: pa.Table, schema: StructType) -> Any:
         """Rows that the JVM holds, for the places of a plan."""
