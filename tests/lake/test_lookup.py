@@ -19,7 +19,7 @@ from headwater.lake.reading import file_reader, lookup
 from headwater.lake.reading.deletes import Positions, first_deletes
 from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.lookup import PLACE, Wanted, find_rows
-from headwater.lake.reading.members import Members
+from headwater.lake.reading.members import Members, distinct
 from headwater.lake.reading.searching import _found, search
 
 
@@ -305,6 +305,9 @@ def test_members_are_told_as_sets_tell_them(
     assert members.among(whole).tolist() == expected
     pieces = pa.chunked_array([whole.slice(0, cut), whole.slice(cut)], kind)
     assert members.among(pieces).tolist() == expected
+    once = distinct(pieces)
+    assert once.type == kind
+    assert sorted(map(str, once.to_pylist())) == sorted(map(str, set(whole.to_pylist())))
 
 
 @given(st.lists(st.tuples(st.integers(0, 300), st.integers(1, 9))))

@@ -73,7 +73,7 @@ def test_a_cold_start_is_forgotten_although_its_rows_were_a_few_more() -> None:
 
 
 def test_changes_of_one_size_say_nothing_of_larger_ones() -> None:
-    past = [followed(1_000, 0.5), followed(1_001, 1.2)]
+    past = [followed(1_000, 0.5), followed(1_001, 1.2), followed(1_000, 0.9)]
     assert expected(past, 1_010).prediction.incremental == pytest.approx(0.8, abs=0.1)
     assert expected([followed(15_000, 0.3), followed(15_200, 0.5)], 150_000).prediction.incremental < 1.5
 
@@ -86,6 +86,25 @@ def test_a_first_load_tells_only_as_long_as_nothing_was_computed_in_full_since()
 
 def test_what_was_followed_once_only_may_have_been_cold() -> None:
     assert expected([followed(3, 4.0)], 3).cold > expected([followed(3, 4.0)] * 2, 3).cold == 1.0
+
+
+def test_the_first_change_of_a_size_may_have_been_cold_and_counts_no_more_after_a_second() -> None:
+    small = [followed(15_000, 0.25)] * 3
+    assert expected(small, 1_500_000).cold > 1
+    once = [followed(1_500_000, 1.9), *small]
+    assert expected(once, 1_500_000).seen
+    assert expected(once, 1_500_000).cold > 1
+    twice = [followed(1_500_000, 1.0), *once]
+    assert expected(twice, 1_500_000).cold == 1.0
+    assert expected(twice, 1_500_000).prediction.incremental == pytest.approx(1.0, abs=0.1)
+    slower = [followed(1_500_000, 2.5), *once]
+    assert expected(slower, 1_500_000).prediction.incremental == pytest.approx(2.2, abs=0.2)
+
+
+def test_changes_of_a_new_size_are_given_up_only_where_they_would_take_many_times_as_long() -> None:
+    past = [followed(150_000, 0.5), followed(15_000, 0.25), followed(15_000, 0.25), full(1.2)]
+    assert _cheaper(expected(past, 1_500_000), 1_500_000, False) is None
+    assert _cheaper(expected(past, 15_000_000), 15_000_000, False) is not None
 
 
 def test_what_was_given_up_is_tried_again_ever_more_rarely() -> None:
@@ -111,8 +130,8 @@ def test_what_a_much_larger_change_took_is_no_cold_start() -> None:
     past = [followed(1_200_000, 5.7), followed(120_000, 0.1), followed(120_000, 0.1), followed(12_000, 0.06)]
     assert expected(past, 1_200_000).prediction.incremental == pytest.approx(5.0, abs=1.5)
     assert expected(past, 12_000).prediction.incremental < 0.5
-    assert expected(past, 1_200_000).seen(1_300_000)
-    assert not expected(past[1:], 1_200_000).seen(1_200_000)
+    assert expected(past, 1_300_000).seen
+    assert not expected(past[1:], 1_200_000).seen
 
 
 @pytest.mark.parametrize(

@@ -30,8 +30,8 @@ class Expected:
     #: Full refreshes since changes were last followed, and how often these were followed in memory.
     since: int = 0
     tried: int = 0
-    #: How many changed rows there were at most when they were followed.
-    largest: int = 0
+    #: How often about as many changes as now, or more, were followed.
+    alike: int = 0
     #: How often the result was computed anew by choice.
     computed: int = 0
 
@@ -39,13 +39,15 @@ class Expected:
     def cold(self) -> float:
         """How many times too long what is expected of following changes may be.
 
-        The first time that changes are followed, everything is planned that is kept for the next.
+        The first time that so many changes are followed, everything is planned that is kept for the next; and
+        many take less, row for row, than fewer did.
         """
-        return _COLD if self.tried < 2 else 1.0
+        return _COLD if self.alike < 2 else 1.0
 
-    def seen(self, rows: int) -> bool:
+    @property
+    def seen(self) -> bool:
         """Whether about as many changes were followed before."""
-        return self.tried > 0 and rows <= _ONE_SIZE * self.largest
+        return self.alike > 0
 
     @property
     def stale(self) -> bool:
@@ -69,18 +71,19 @@ def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
     if full is None and (loaded := _average(_warm(anew, any_size=True))) is not None:
         full = loaded * _OF_A_LOAD
     prediction = Prediction(_incremental(_warm(followed), rows_in), full)
-    largest = max((each.rows_in for each in followed), default=0)
-    return Expected(prediction, since, len(followed), largest, len(alike))
+    as_many = sum(rows_in <= _ONE_SIZE * each.rows_in for each in followed)
+    return Expected(prediction, since, len(followed), as_many, len(alike))
 
 
 def _warm(history: list[Recorded], *, any_size: bool = False) -> list[Recorded]:
-    """Without refreshes that another of about the same size undercuts by far."""
+    """Without refreshes that another of about the same size undercuts, by far or after them as the first."""
 
-    def undercut(each: Recorded, other: Recorded) -> bool:
-        alike = any_size or each.rows_in <= _ONE_SIZE * max(1, other.rows_in)
-        return alike and other.seconds * _COLD < each.seconds
+    def undercut(each: Recorded, others: list[Recorded]) -> bool:
+        alike = [other for other in others if any_size or each.rows_in <= _ONE_SIZE * max(1, other.rows_in)]
+        first = bool(alike) and alike[-1] is each
+        return any(other.seconds * (1 if first else _COLD) < each.seconds for other in alike)
 
-    return [each for each in history if not any(undercut(each, other) for other in history)]
+    return [each for each in history if not undercut(each, history)]
 
 
 def _average(history: list[Recorded]) -> float | None:

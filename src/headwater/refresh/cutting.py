@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.algebra.narrowing import Link
-from headwater.lake.reading.members import Members
+from headwater.lake.reading.members import Members, distinct
 from headwater.refresh.local_rows import Found
 
 #: What is kept is at most this part of the rows: each part of a table is given to Spark by itself.
@@ -66,7 +65,7 @@ class Cutting:
             columns = [known[leaf].rows.column(name) for leaf, name in sorted(link.places)]
             one_type = len({column.type for column in columns}) == 1
             pieces = [chunk for column in columns for chunk in column.chunks]
-            self._values[place] = pc.unique(pa.chunked_array(pieces, columns[0].type)) if one_type else None
+            self._values[place] = distinct(pa.chunked_array(pieces, columns[0].type)) if one_type else None
         return self._values[place]
 
     def _cut(self, leaf: str, link: Link, known: Mapping[str, Found]) -> Found:

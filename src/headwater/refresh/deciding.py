@@ -148,7 +148,7 @@ def _decide(
     prediction = expected.prediction
     if mode is Mode.AUTO:
         chosen = _cheaper(expected, rows, stream.frontier.behind) or (
-            _untried(expected, rows) if expected.seen(rows) else _much_changed(prediction, computation)
+            _untried(expected, rows) if expected.seen else _much_changed(prediction, computation)
         )
         if chosen is not None:
             return chosen
@@ -174,7 +174,7 @@ def _untried(expected: Expected, rows: int) -> Decision | None:
     """Everything anew, where it is hardly known what that takes and following changes takes long."""
     prediction = expected.prediction
     slow, full = prediction.incremental, prediction.full
-    if slow is None or full is None or expected.computed >= TRIES or expected.tried < TRIES:
+    if slow is None or full is None or expected.computed >= TRIES or expected.alike < TRIES:
         return None
     close = slow >= max(SOME, PART * full)
     guessed = not expected.computed and slow >= max(LONG, SMALL_PART * full)

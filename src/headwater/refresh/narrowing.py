@@ -24,7 +24,7 @@ from headwater.lake.format.equality import row_keys
 from headwater.lake.format.types import arrow_schema
 from headwater.lake.model import Column, Table
 from headwater.lake.reading import lookup
-from headwater.lake.reading.members import Members
+from headwater.lake.reading.members import Members, distinct
 from headwater.lake.reading.scan import ScanPlan
 from headwater.recent import Recent
 from headwater.refresh.binding import Statement
@@ -399,7 +399,7 @@ def _common(choices: Sequence[Sequence[_Choice]]) -> list[_Choice]:
         if len(same) < len(by_column):
             continue
         values = {id(choice.values): choice.values for choice in same}.values()
-        everything = pc.unique(pa.chunked_array(list(values)))
+        everything = distinct(pa.chunked_array(list(values)))
         common.append(_Choice(first.column, everything, any(choice.nulls for choice in same)))
     return common
 

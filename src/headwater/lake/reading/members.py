@@ -1,4 +1,4 @@
-"""Which values of a column are among some others, asked of many columns."""
+"""Which values of a column are among some others, and which values it has."""
 
 from __future__ import annotations
 
@@ -52,12 +52,27 @@ class Members:
 
     @cached_property
     def _table(self) -> tuple[int, Mask] | None:
-        if not len(self.values) or not pa.types.is_signed_integer(self.values.type):
-            return None
-        numbers = self.values.to_numpy().astype(np.int64)
-        least, most = int(numbers.min()), int(numbers.max())
-        if most - least >= max(_ANYHOW, _FOR_EACH * len(numbers)):
-            return None
-        table = np.zeros(most - least + 1, np.bool_)
-        table[numbers - least] = True
-        return least, table
+        return _table(self.values)
+
+
+def distinct(column: pa.ChunkedArray[Any]) -> AnyArray:
+    """The values of a column, each once; NULL too if there is one."""
+    found = _table(column.drop_null()) if pa.types.is_signed_integer(column.type) else None
+    if found is None:
+        return pc.unique(column)
+    least, table = found
+    values = pa.array(np.flatnonzero(table) + least, pa.int64()).cast(column.type)
+    return pa.concat_arrays([values, pa.nulls(1, column.type)]) if column.null_count else values
+
+
+def _table(values: AnyArray) -> tuple[int, Mask] | None:
+    """Which of the numbers from the least one on are there."""
+    if not len(values) or not pa.types.is_signed_integer(values.type):
+        return None
+    numbers = values.to_numpy().astype(np.int64)
+    least, most = int(numbers.min()), int(numbers.max())
+    if most - least >= max(_ANYHOW, _FOR_EACH * len(numbers)):
+        return None
+    table = np.zeros(most - least + 1, np.bool_)
+    table[numbers - least] = True
+    return least, table
