@@ -13,6 +13,8 @@ _REMEMBERED, _DECAY = 50, 0.8
 #: Seconds that a further row takes, as long as changes of about one size only were seen: none is more than so
 #: many times as large as another.
 _PER_ROW, _ONE_SIZE = 1e-6, 2.0
+#: Changes are of the same size if none is so many times as many as another.
+_SAME = 1.2
 #: A refresh that took so many times as long as another, row for row, met a process still cold.
 _COLD = 3.0
 #: Reasons of full refreshes that are like one that is chosen for being quicker: the result alone is computed.
@@ -76,14 +78,19 @@ def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
 
 
 def _warm(history: list[Recorded], *, any_size: bool = False) -> list[Recorded]:
-    """Without refreshes that another of about the same size undercuts, by far or after them as the first."""
+    """Without refreshes that another of about the same size undercuts by far, and without the first one of a
+    size where another undercuts it at all."""
 
-    def undercut(each: Recorded, others: list[Recorded]) -> bool:
-        alike = [other for other in others if any_size or each.rows_in <= _ONE_SIZE * max(1, other.rows_in)]
-        first = bool(alike) and alike[-1] is each
-        return any(other.seconds * (1 if first else _COLD) < each.seconds for other in alike)
+    def as_large(times: float, each: Recorded) -> list[Recorded]:
+        return [o for o in history if any_size or each.rows_in <= times * max(1, o.rows_in)]
 
-    return [each for each in history if not undercut(each, history)]
+    def cold(each: Recorded) -> bool:
+        if any(other.seconds * _COLD < each.seconds for other in as_large(_ONE_SIZE, each)):
+            return True
+        same = [o for o in as_large(_SAME, each) if any_size or o.rows_in <= _SAME * max(1, each.rows_in)]
+        return same[-1] is each and any(other.seconds < each.seconds for other in same)
+
+    return [each for each in history if not cold(each)]
 
 
 def _average(history: list[Recorded]) -> float | None:
