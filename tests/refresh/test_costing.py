@@ -146,8 +146,8 @@ def test_what_a_much_larger_change_took_is_no_cold_start() -> None:
         ([followed(9, 0.5)] * 2, False),  # not much, and less than that
         ([followed(9, 0.2)] * 2 + [Past(Action.REINITIALIZE, 0, 0.3)], False),  # nobody minds
         ([full(9.0), *[followed(9, 0.9)] * 2], False),  # hardly ever quicker
-        ([followed(9, 0.9)] * 2 + [Past(Action.REINITIALIZE, 0, 9.0)], True),  # a load says little
-        ([followed(9, 0.9)] * 2 + [Past(Action.REINITIALIZE, 0, 20.0)], False),
+        ([followed(9, 0.9)] * 2 + [Past(Action.REINITIALIZE, 0, 2.5)], True),  # a load says little
+        ([followed(9, 0.9)] * 2 + [Past(Action.REINITIALIZE, 0, 4.0)], False),
     ],
 )
 def test_computing_anew_is_tried_where_following_changes_takes_long(past: list[Past], tried: bool) -> None:

@@ -31,7 +31,7 @@ from headwater.algebra.relations import (
     Window,
     column,
 )
-from headwater.algebra.rules.context import Context, Keys, all_of, keys_of, restrict
+from headwater.algebra.rules.context import Context, Keys, all_of, keys_of, restrict, speaks_of_now
 from headwater.algebra.rules.delta import delta
 from headwater.algebra.stages import First, Stage, Stored
 
@@ -158,8 +158,13 @@ def _added(stage: Stage, moved: Relation) -> Relation:
     if doubts:
         # A group without rows has no smallest value to look for.
         doubt = ((IN_DOUBT, exp.and_(column(IN_DOUBT), exists.copy())),)
-    paired = Project(now, (*_outputs(stage), *doubt, *_kept(stored), (IS, exists), (WAS, _was())))
-    return _only_changed(stage, paired)
+    outputs = _outputs(stage)
+    paired = Project(now, (*outputs, *doubt, *_kept(stored), (IS, exists), (WAS, _was())))
+    if any(speaks_of_now(value) for _, value in outputs):
+        return _only_changed(stage, paired, _names(stage))
+    # What else is stored follows from these.
+    sums = [state.name for state in stage.states]
+    return _only_changed(stage, paired, [*sums, *(extremum.name for extremum in stage.extrema)])
 
 
 def _total(state: str) -> exp.Expr:
@@ -222,7 +227,8 @@ def _difference(stage: Stage, now: Relation, stored: Relation | None) -> Relatio
     joined = Join("full", marked, stored, on)
     outputs = tuple((name, column(name)) for name in _names(stage))
     exists = exp.Coalesce(this=column("_hw_is_now"), expressions=[exp.false()])
-    return _only_changed(stage, Project(joined, (*outputs, *_kept(stored), (IS, exists), (WAS, _was()))))
+    paired = Project(joined, (*outputs, *_kept(stored), (IS, exists), (WAS, _was())))
+    return _only_changed(stage, paired, _names(stage))
 
 
 def placed(stage: Stage, only: Sequence[str] | None = None) -> Scan:
@@ -264,11 +270,11 @@ def _same(left: Iterable[str], right: Iterable[str]) -> exp.Expr:
     )
 
 
-def _only_changed(stage: Stage, paired: Relation) -> Relation:
-    """Without rows that are what they were, and without groups that came and went."""
+def _only_changed(stage: Stage, paired: Relation, names: Iterable[str]) -> Relation:
+    """Without rows that are what they were, told by some columns, and without groups that came and went."""
     same = all_of(
         exp.NullSafeEQ(this=_comparable(stage, name), expression=_comparable(stage, name, OLD))
-        for name in _names(stage)
+        for name in names
     )
     both = exp.and_(column(IS), column(WAS))
     either = exp.or_(column(IS), column(WAS))

@@ -27,9 +27,9 @@ MUCH, MUCH_HERE, MANY = 0.05, 0.4, 200_000
 #: Before it was computed anew so often, it is where following changes took so many seconds at least, and this
 #: part of what computing anew took, or is taken to need …
 TRIES, SOME, PART = 2, 0.3, 0.7
-#: … or, before it was at all, where it took longer, and even a small part: the first load, which that is
-#: guessed from, stored more, in a process still cold. (Seen with TPC-H: seven times as long.)
-LONG, SMALL_PART = 0.7, 0.1
+#: … or, before it was at all, where it took longer, and already a smaller part: the first load, which that is
+#: guessed from, stored more, in a process still cold.
+LONG, SMALL_PART = 0.7, 0.4
 
 
 #: Reasons of a refresh that others go by: nothing changed; what was left behind is brought up to date; rows

@@ -313,20 +313,22 @@ class Narrowing:
         """A small table, all of it."""
         table = self._table(scan)
         moved = None if table is None else self._moved(scan, table)
-        if table is None or moved is None or moved.num_rows:
+        if table is None or moved is None:
             return None
         plan = self._plan(scan, table)
-        if _rows(plan) > _WHOLE:
+        if _rows(plan) + moved.num_rows > _WHOLE:
             return None
         names = self._names[scan.source, scan.version]
-        columns = [c for c in plan.table.columns if c.name in names]
+        extra = self.inputs.wave.keys.get(table.id, ()) if moved.num_rows else ()
+        columns = [c for c in plan.table.columns if c.name in names or c.name in extra]
         lake = self.inputs.wave.session.lake
         stored = scan.source in self.inputs.tables
         kinds = tuple((c.id, c.name, c.type) for c in columns)
         # A delete file may hold deletes of several snapshots: what is left then depends on when one looks.
         at = plan.snapshot.id if any(each.deletes for each in plan.files) else None
         place = (table.id, kinds, names - {c.name for c in columns}, tuple(plan.files), at)
-        found = None if plan.inlined else self.whole_tables.known(place)
+        keep = not plan.inlined and not moved.num_rows
+        found = self.whole_tables.known(place) if keep else None
         self._count(plan)
         if found is not None:
             return found
@@ -335,8 +337,11 @@ class Narrowing:
         )
         if got is None:
             return None
-        found = _found(to_spark(got[1], columns), columns, names)
-        if not plan.inlined:
+        rows = to_spark(got[1], columns)
+        if moved.num_rows:
+            rows = self._after(table, rows, moved, moved)
+        found = _found(rows, [c for c in columns if c.name in names], names)
+        if keep:
             self.whole_tables.put(place, found)
         return found
 

@@ -85,11 +85,7 @@ WHERE
       (
         `_hw_is` AND `_hw_was`
       )
-      AND (
-        `a_2` IS NOT DISTINCT FROM `_hw_old_a_2`
-        AND `count` IS NOT DISTINCT FROM `_hw_old_count`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
-      )
+      AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
     )
   )
 

@@ -97,10 +97,6 @@ WHERE
       (
         `_hw_is` AND `_hw_was`
       )
-      AND (
-        `a` IS NOT DISTINCT FROM `_hw_old_a`
-        AND `odd` IS NOT DISTINCT FROM `_hw_old_odd`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
-      )
+      AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
     )
   )

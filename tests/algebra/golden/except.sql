@@ -154,11 +154,9 @@ WHERE
         `_hw_is` AND `_hw_was`
       )
       AND (
-        `a` IS NOT DISTINCT FROM `_hw_old_a`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
+        `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
         AND `_hw_left_rows_count` IS NOT DISTINCT FROM `_hw_old__hw_left_rows_count`
         AND `_hw_right_rows_count` IS NOT DISTINCT FROM `_hw_old__hw_right_rows_count`
-        AND `_hw_shown` IS NOT DISTINCT FROM `_hw_old__hw_shown`
       )
     )
   )

@@ -300,10 +300,7 @@ WHERE
       (
         `_hw_is` AND `_hw_was`
       )
-      AND (
-        `a_2` IS NOT DISTINCT FROM `_hw_old_a_2`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
-      )
+      AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
     )
   )
 

@@ -134,10 +134,7 @@ WHERE
         `_hw_is` AND `_hw_was`
       )
       AND (
-        `a` IS NOT DISTINCT FROM `_hw_old_a`
-        AND `least` IS NOT DISTINCT FROM `_hw_old_least`
-        AND `last` IS NOT DISTINCT FROM `_hw_old_last`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
+        `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
         AND `_hw_least_most` IS NOT DISTINCT FROM `_hw_old__hw_least_most`
         AND `_hw_last_most` IS NOT DISTINCT FROM `_hw_old__hw_last_most`
       )

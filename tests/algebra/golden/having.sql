@@ -128,12 +128,9 @@ WHERE
         `_hw_is` AND `_hw_was`
       )
       AND (
-        `a` IS NOT DISTINCT FROM `_hw_old_a`
-        AND `total` IS NOT DISTINCT FROM `_hw_old_total`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
+        `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
         AND `_hw_total_count` IS NOT DISTINCT FROM `_hw_old__hw_total_count`
         AND `_hw_total_sum` IS NOT DISTINCT FROM `_hw_old__hw_total_sum`
-        AND `_hw_shown` IS NOT DISTINCT FROM `_hw_old__hw_shown`
       )
     )
   )

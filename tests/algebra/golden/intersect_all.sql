@@ -159,10 +159,7 @@ WHERE
         `_hw_is` AND `_hw_was`
       )
       AND (
-        `a_3` IS NOT DISTINCT FROM `_hw_old_a_3`
-        AND `left_rows` IS NOT DISTINCT FROM `_hw_old_left_rows`
-        AND `right_rows` IS NOT DISTINCT FROM `_hw_old_right_rows`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
+        `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
         AND `_hw_left_rows_count` IS NOT DISTINCT FROM `_hw_old__hw_left_rows_count`
         AND `_hw_right_rows_count` IS NOT DISTINCT FROM `_hw_old__hw_right_rows_count`
       )

@@ -85,11 +85,7 @@ WHERE
       (
         `_hw_is` AND `_hw_was`
       )
-      AND (
-        `a` IS NOT DISTINCT FROM `_hw_old_a`
-        AND `n` IS NOT DISTINCT FROM `_hw_old_n`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
-      )
+      AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
     )
   )
 
@@ -178,10 +174,6 @@ WHERE
       (
         `_hw_is` AND `_hw_was`
       )
-      AND (
-        `n` IS NOT DISTINCT FROM `_hw_old_n`
-        AND `groups` IS NOT DISTINCT FROM `_hw_old_groups`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
-      )
+      AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
     )
   )

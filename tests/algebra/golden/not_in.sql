@@ -93,9 +93,7 @@ WHERE
         `_hw_is` AND `_hw_was`
       )
       AND (
-        `members` IS NOT DISTINCT FROM `_hw_old_members`
-        AND `present` IS NOT DISTINCT FROM `_hw_old_present`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
+        `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
         AND `_hw_present_count` IS NOT DISTINCT FROM `_hw_old__hw_present_count`
       )
     )

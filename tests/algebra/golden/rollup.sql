@@ -154,13 +154,6 @@ WHERE
       (
         `_hw_is` AND `_hw_was`
       )
-      AND (
-        `a` IS NOT DISTINCT FROM `_hw_old_a`
-        AND `b` IS NOT DISTINCT FROM `_hw_old_b`
-        AND `n` IS NOT DISTINCT FROM `_hw_old_n`
-        AND `_hw_key_3` IS NOT DISTINCT FROM `_hw_old__hw_key_3`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
-        AND `_hw_shown` IS NOT DISTINCT FROM `_hw_old__hw_shown`
-      )
+      AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
     )
   )

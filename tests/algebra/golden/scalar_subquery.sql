@@ -118,8 +118,7 @@ WHERE
         `_hw_is` AND `_hw_was`
       )
       AND (
-        `avg` IS NOT DISTINCT FROM `_hw_old_avg`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
+        `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
         AND `_hw_avg_count` IS NOT DISTINCT FROM `_hw_old__hw_avg_count`
         AND `_hw_avg_sum` IS NOT DISTINCT FROM `_hw_old__hw_avg_sum`
       )

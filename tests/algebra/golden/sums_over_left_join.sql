@@ -250,10 +250,7 @@ WHERE
         `_hw_is` AND `_hw_was`
       )
       AND (
-        `a` IS NOT DISTINCT FROM `_hw_old_a`
-        AND `w` IS NOT DISTINCT FROM `_hw_old_w`
-        AND `m` IS NOT DISTINCT FROM `_hw_old_m`
-        AND `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
+        `_hw_rows` IS NOT DISTINCT FROM `_hw_old__hw_rows`
         AND `_hw_w_count` IS NOT DISTINCT FROM `_hw_old__hw_w_count`
         AND `_hw_w_sum` IS NOT DISTINCT FROM `_hw_old__hw_w_sum`
         AND `_hw_m_most` IS NOT DISTINCT FROM `_hw_old__hw_m_most`
