@@ -163,8 +163,8 @@ def _added(stage: Stage, moved: Relation) -> Relation:
     if any(speaks_of_now(value) for _, value in outputs):
         return _only_changed(stage, paired, _names(stage))
     # What else is stored follows from these.
-    sums = [state.name for state in stage.states]
-    return _only_changed(stage, paired, [*sums, *(extremum.name for extremum in stage.extrema)])
+    kept = [state.name for state in stage.states]
+    return _only_changed(stage, paired, [*kept, *(extremum.name for extremum in stage.extrema)])
 
 
 def _total(state: str) -> exp.Expr:
