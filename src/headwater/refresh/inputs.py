@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 
@@ -44,6 +44,8 @@ class WaveState:
     tx: Transaction
     #: What was read of changes, by this wave and those before.
     shared: SharedChanges = field(default_factory=SharedChanges)
+    #: Where the changes of a table are between two snapshots, if that was asked before.
+    planned: Callable[[Table, SnapshotId, SnapshotId], ChangePlan] | None = None
     #: Changes of stored results by table id, as this wave makes them.
     moved: dict[int, Delta] = field(default_factory=dict)
     #: Results that this wave makes from nothing, by table id.
@@ -104,7 +106,9 @@ class WaveState:
         """What became of a committed table's rows; changes that only Spark can hold are read once a wave."""
         place = (table.id, since, used)
         if place not in self._changes:
-            delta, plan = self.shared.delta(self.session, table, since, self.snapshot_id, used)
+            ask = self.planned or self._planned
+            plan = ask(table, since, self.snapshot_id)
+            delta = self.shared.delta(self.session, plan, used)
             if (make := delta.by_spark) is not None:
                 delta = replace(delta, by_spark=lambda: self.keep(make()))
             self._changes[place] = delta, plan
@@ -112,6 +116,9 @@ class WaveState:
         reading.files += len(plan.files)
         reading.bytes += sum(change.file.file_size_bytes for change in plan.files)
         return delta
+
+    def _planned(self, table: Table, since: SnapshotId, until: SnapshotId) -> ChangePlan:
+        return self.session.lake.plan_changes(table.name, since + 1, until)
 
     def nothing_moved(self, table: Table, since: SnapshotId, used: frozenset[str]) -> bool:
         """Whether the changes that were found are all that happened: compaction moves rows besides."""

@@ -11,7 +11,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from threading import Lock
 
-from headwater.lake.model import Table
 from headwater.lake.reading.change_plan import ChangePlan
 from headwater.lake.reading.change_reader import count_changes
 from headwater.lake.reading.row_identity import first_loss
@@ -59,27 +58,23 @@ class SharedChanges:
             for name, source in compiled.sources.items():
                 self._wanted.setdefault(source.table.id, set()).update(compiled.used_columns[name])
 
-    def delta(
-        self, session: LakeSpark, table: Table, since: int, until: int, used: Collection[str]
-    ) -> tuple[Delta, ChangePlan]:
-        """What became of a table's rows after snapshot `since` and up to `until`, in the columns in use.
+    def delta(self, session: LakeSpark, plan: ChangePlan, used: Collection[str]) -> Delta:
+        """What became of a table's rows, in the columns in use.
 
         Updates that change no column in use are left out.
         """
-        # Planned each time: snapshots that have expired meanwhile are to be noticed.
-        plan = session.lake.plan_changes(table.name, since + 1, until)
         rows = plan.rows_at_most
         if rows > _AT_ONCE:
             rows = self._count(session, plan)
         if _too_many(plan, rows, most_here(session)):
-            return delta_by_spark(session, plan, used, rows), plan
+            return delta_by_spark(session, plan, used, rows)
 
         def read() -> ChangedRows:
             return self._changed_rows(session, plan, used)
 
         if rows > _AT_ONCE and plan.no_row_twice:
-            return late_delta(session, plan, used, rows, read), plan
-        return delta_of(read(), plan, used), plan
+            return late_delta(session, plan, used, rows, read)
+        return delta_of(read(), plan, used)
 
     def first_loss(self, session: LakeSpark, plan: ChangePlan) -> SnapshotId | None:
         """The first snapshot of a plan's range that may have given rows other ids; None if there is none."""

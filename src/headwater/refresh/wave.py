@@ -23,6 +23,8 @@ from headwater.errors import (
 )
 from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
+from headwater.lake.model import Table
+from headwater.lake.reading.change_plan import ChangePlan
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.catalog_tables import UPSTREAM_FAILED
 from headwater.refresh.compiling import Compiled, compile_definition
@@ -46,6 +48,7 @@ from headwater.refresh.store import Refreshed, StreamStore
 from headwater.refresh.viewing import written_by
 from headwater.sinks.model import SinkState
 from headwater.spark.connector import LakeSpark
+from headwater.typedefs import SnapshotId
 
 #: What stands for the snapshot that a commit becomes, until it is known.
 THIS_COMMIT = -1
@@ -66,6 +69,7 @@ class Wave:
     shared: SharedChanges = field(default_factory=SharedChanges)
     wave_id: str = field(default_factory=lambda: uuid4().hex)
     _tries: int = 0
+    _plans: dict[tuple[int, SnapshotId, SnapshotId], ChangePlan] = field(default_factory=dict)
 
     def run(self, wanted: Sequence[str]) -> list[RefreshResult]:
         """Refresh stream tables, by id, after all that they read."""
@@ -114,13 +118,20 @@ class Wave:
             if position.snapshot_id >= state.snapshot.id:
                 continue
             try:
-                plan = self.lake.plan_changes(table.name, position.snapshot_id + 1, state.snapshot.id)
+                plan = self._planned(table, position.snapshot_id, state.snapshot.id)
             except SnapshotError:
                 return True
             kinds = column_types(table)
             if plan.rows_at_most or kinds != {**kinds, **dict(position.columns)}:
                 return True
         return False
+
+    def _planned(self, table: Table, since: SnapshotId, until: SnapshotId) -> ChangePlan:
+        """Where the changes of a table are: asked of the catalog once a wave."""
+        place = table.id, since, until
+        if place not in self._plans:
+            self._plans[place] = self.lake.plan_changes(table.name, since + 1, until)
+        return self._plans[place]
 
     def _no_data(self, stream: StreamTable) -> RefreshResult:
         return RefreshResult(
@@ -143,6 +154,8 @@ class Wave:
         held: list[Transaction] = []
 
         def attempt(tx: Transaction) -> dict[str, RefreshResult]:
+            if held:  # once more: somebody was in the way, maybe by moving what was planned to be read
+                self._plans.clear()
             held[:] = [tx]
             return self._attempt(session, tx, due, wanted)
 
@@ -171,7 +184,7 @@ class Wave:
     def _attempt(
         self, session: LakeSpark, tx: Transaction, due: Sequence[StreamTable], wanted: Sequence[str]
     ) -> dict[str, RefreshResult]:
-        state = WaveState(session, tx, self.shared)
+        state = WaveState(session, tx, self.shared, self._planned)
         moment = datetime.now(UTC)
         results: dict[str, RefreshResult] = {}
         failed: dict[str, str] = {}
