@@ -115,7 +115,7 @@ def test_a_plan_gives_what_spark_gives_for_the_rows_of_each_time(
             held = {leaf: each.held(session) for leaf, each in found.items()}
             made = session.jvm.run(session.spark, plan, held, schema)
             wanted = expected.toArrow()
-            assert made.schema.equals(wanted.schema)
+            assert made.schema.types == wanted.schema.types
             assert _sorted(made) == _sorted(wanted), count
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame
 
 from headwater.errors import SnapshotError
-from headwater.lake.reading.change_reader import read_changes
+from headwater.lake.reading.change_reader import net_rows
 from headwater.spark.changes import came_and_went, changes
 from headwater.spark.connector import LakeSpark
 from headwater.spark.types import to_spark
@@ -60,11 +60,10 @@ def test_what_came_and_went_is_the_difference_in_some_columns(session: LakeSpark
     for plan in (*once, *plans[::11]):
         columns = [column for column in plan.table.columns if column.name in ("v", "w", "m")]
         names = [column.name for column in columns]
-        expected = read_changes(plan, lake.store, lake.db, columns=names, net=True, whole_rows=False)
-        came = pc.is_in(expected.column("_change_type"), pa.array(["insert", "update_postimage"]))
-        signs = pc.if_else(came, pa.scalar(1, pa.int32()), pa.scalar(-1, pa.int32()))
-        wanted = to_spark(expected.select(names), columns)
-        wanted = wanted.append_column("row", expected.column("_rowid")).append_column("sign", signs)
+        expected = net_rows(plan, lake.store, lake.db, names)
+        signs = pa.array(np.where(expected.came, 1, -1).astype(np.int32))
+        wanted = to_spark(expected.rows, columns)
+        wanted = wanted.append_column("row", pa.array(expected.row_ids)).append_column("sign", signs)
         assert spark_rows(came_and_went(session, plan, columns)) == rows(wanted)
 
 

@@ -168,7 +168,9 @@ def _alike(rows: int, others: int) -> bool:
 
 
 def _arrow_schema(schema: st.StructType) -> pa.Schema:
-    return to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
+    # That this time nothing is NULL is not to be said of what comes of it: next time something may be.
+    found = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC")
+    return pa.schema([field.with_nullable(True) for field in found])
 
 
 def _no_frame(scan: Scan) -> DataFrame:
