@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,6 +20,7 @@ class Past:
     rows_in: int
     seconds: float
     reason_code: str = ""
+    stages: tuple[Any, ...] = ()
 
 
 class Store:
@@ -107,6 +108,13 @@ def test_changes_of_a_new_size_are_given_up_only_where_they_would_take_many_time
     assert _cheaper(expected(past, 15_000_000), 15_000_000, False) is not None
 
 
+def test_what_followed_changes_beside_a_trial_is_not_part_of_what_the_result_took() -> None:
+    stages = (SimpleNamespace(seconds=1.5), SimpleNamespace(seconds=0.4))
+    trial = Past(Action.FULL, 9, 2.0, "untried", stages)
+    assert expected([trial], 9).prediction.full == pytest.approx(0.5)
+    assert expected([replace(trial, reason_code="cheaper")], 9).prediction.full == pytest.approx(2.0)
+
+
 def test_what_was_given_up_is_tried_again_ever_more_rarely() -> None:
     assert not expected([full(1.0), followed(3, 9.0)], 3).stale
     assert expected([full(1.0), full(1.0), followed(3, 9.0)], 3).stale
@@ -156,7 +164,8 @@ def test_computing_anew_is_tried_where_following_changes_takes_long(past: list[P
         if any(each.action is Action.REINITIALIZE for each in past)
         else [Past(Action.REINITIALIZE, 0, 1.5)]
     )
-    decision = _untried(expected([*past, *loaded], 9), 9)
+    assert _untried(expected([*past, *loaded], 9), 9, behind=True) is None
+    decision = _untried(expected([*past, *loaded], 9), 9, behind=False)
     assert (decision is not None) is tried
     assert decision is None or (decision.action, decision.code) == (Action.FULL, "untried")
 

@@ -79,6 +79,27 @@ def test_what_is_left_behind_is_caught_up_with_before_changes_are_followed(
     assert not frontier(busy).behind
 
 
+def test_a_trial_of_computing_anew_leaves_nothing_behind(
+    busy: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose(monkeypatch, "untried")
+    assert step(busy, "DELETE FROM orders WHERE id % 3 = 0") == (Action.FULL, "untried", False)
+    (result,) = busy.streams.history("busy", limit=1)
+    assert len(result.stages) > 1
+    assert result.stages[-1].source == "@"
+    assert step(busy, "DELETE FROM orders WHERE id = -1") == (Action.NO_DATA, "no_changes", False)
+    choose(monkeypatch, None)
+    assert step(busy, "UPDATE orders SET customer = 2 WHERE id < 9") == (
+        Action.INCREMENTAL,
+        "incremental",
+        False,
+    )
+    choose(monkeypatch, "cheaper")
+    assert step(busy, "DELETE FROM orders WHERE customer = 4") == (Action.FULL, "cheaper", True)
+    choose(monkeypatch, "untried")  # which is not chosen for what was left behind
+    assert step(busy, "INSERT INTO orders VALUES (500, 3, 9)") == (Action.FULL, "caught_up", False)
+
+
 def test_only_the_result_is_touched(busy: World) -> None:
     busy.streams.alter("busy", mode=Mode.FULL)
     assert step(busy, "DELETE FROM orders WHERE customer > 1") == (Action.FULL, "mode_full", True)

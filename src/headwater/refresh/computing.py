@@ -109,7 +109,7 @@ class Computation:
         reports = [
             report
             for stage in self.compiled.program.stages
-            if (report := self._anew(stage) if self._is_anew(stage, anew) else self._stage(stage)) is not None
+            if (report := self._refreshed(stage, anew)) is not None
         ]
         strategy = ", ".join(dict.fromkeys(report.strategy for report in reports)) or "nothing"
         return self._outcome(reports, strategy, rows_in)
@@ -118,6 +118,11 @@ class Computation:
         """Compute the result from the sources, and leave what is stored in between as it is."""
         report = self._anew(self.compiled.program.result, alone=True)
         return self._outcome([report], report.strategy, self.inputs.changed_rows)
+
+    def _refreshed(self, stage: Stage, anew: Extent) -> StageReport | None:
+        if anew is Extent.RESULT_BESIDE and stage is self.compiled.program.result:
+            return self._anew(stage, alone=True)
+        return self._anew(stage) if self._is_anew(stage, anew) else self._stage(stage)
 
     def _is_anew(self, stage: Stage, anew: Extent) -> bool:
         """Whether a stage is computed from all that it reads."""

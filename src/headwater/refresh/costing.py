@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.refresh.catalog_rows import Recorded
 from headwater.refresh.model import Action, Prediction, StreamTable
@@ -17,8 +17,10 @@ _PER_ROW, _ONE_SIZE = 1e-6, 2.0
 _SAME = 1.2
 #: A refresh that took so many times as long as another, row for row, met a process still cold.
 _COLD = 3.0
+#: The reason of one that is to tell how long computing everything anew takes.
+UNTRIED = "untried"
 #: Reasons of full refreshes that are like one that is chosen for being quicker: the result alone is computed.
-_ALIKE = ("cheaper", "much_changed", "untried", "mode_full", "not_incremental")
+_ALIKE = ("cheaper", "much_changed", UNTRIED, "mode_full", "not_incremental")
 #: What part of a first load that would take, before there was one: a load stores all stages, and often is the
 #: first thing that a process does. (Seen with TPC-H: 0.3 to 1.2.)
 _OF_A_LOAD = 0.8
@@ -63,7 +65,7 @@ class Expected:
 
 def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
     """Seconds that an incremental and a full refresh are expected to take."""
-    history = store.history(stream.name, _REMEMBERED)
+    history = [_alone(each) for each in store.history(stream.name, _REMEMBERED)]
     anew = [each for each in history if each.action in (Action.FULL, Action.REINITIALIZE)]
     alike = [each for each in anew if each.reason_code in _ALIKE]
     followed = [each for each in history if each.action is Action.INCREMENTAL]
@@ -75,6 +77,13 @@ def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
     prediction = Prediction(_incremental(_warm(followed), rows_in), full)
     as_many = sum(rows_in <= _ONE_SIZE * each.rows_in for each in followed)
     return Expected(prediction, since, len(followed), as_many, len(alike))
+
+
+def _alone(each: Recorded) -> Recorded:
+    """A refresh with what its result took, where other stages followed changes beside it."""
+    if each.reason_code != UNTRIED:
+        return each
+    return replace(each, seconds=each.seconds - sum(stage.seconds for stage in each.stages[:-1]))
 
 
 def _warm(history: list[Recorded], *, any_size: bool = False) -> list[Recorded]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import SnapshotError
 from headwater.refresh.compiling import Compiled
-from headwater.refresh.costing import Expected, expect
+from headwater.refresh.costing import UNTRIED, Expected, expect
 from headwater.refresh.model import Action, Mode, Prediction, StreamTable
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Extent(Enum):
     AS_NEEDED = auto()
     #: The result, from the sources; what is stored in between is left behind.
     RESULT = auto()
+    #: The same, but what is stored in between follows changes: it is only to be seen how long that takes.
+    RESULT_BESIDE = auto()
     EVERYTHING = auto()
 
 
@@ -54,7 +56,7 @@ _EXTENTS = {
     "mode_full": Extent.RESULT,
     "cheaper": Extent.RESULT,
     "much_changed": Extent.RESULT,
-    "untried": Extent.RESULT,
+    UNTRIED: Extent.RESULT_BESIDE,
 }
 
 
@@ -77,7 +79,8 @@ class Decision:
     @property
     def relies_on_stages(self) -> bool:
         """Whether what is stored in between is taken to be of the last refresh."""
-        return self.extent in (Extent.NOTHING, Extent.AS_NEEDED) and self.code != NO_CHANGES
+        follows = (Extent.NOTHING, Extent.AS_NEEDED, Extent.RESULT_BESIDE)
+        return self.extent in follows and self.code != NO_CHANGES
 
 
 def decide(
@@ -148,7 +151,9 @@ def _decide(
     prediction = expected.prediction
     if mode is Mode.AUTO:
         chosen = _cheaper(expected, rows, stream.frontier.behind) or (
-            _untried(expected, rows) if expected.seen else _much_changed(prediction, computation)
+            _untried(expected, rows, stream.frontier.behind)
+            if expected.seen
+            else _much_changed(prediction, computation)
         )
         if chosen is not None:
             return chosen
@@ -170,11 +175,11 @@ def _cheaper(expected: Expected, rows: int, behind: bool) -> Decision | None:
     return Decision(Action.FULL, "cheaper", f"{words}.", prediction)
 
 
-def _untried(expected: Expected, rows: int) -> Decision | None:
+def _untried(expected: Expected, rows: int, behind: bool) -> Decision | None:
     """Everything anew, where it is hardly known what that takes and following changes takes long."""
     prediction = expected.prediction
     slow, full = prediction.incremental, prediction.full
-    if slow is None or full is None or expected.computed >= TRIES or expected.alike < TRIES:
+    if behind or slow is None or full is None or expected.computed >= TRIES or expected.alike < TRIES:
         return None
     close = slow >= max(SOME, PART * full)
     guessed = not expected.computed and slow >= max(LONG, SMALL_PART * full)
@@ -182,7 +187,7 @@ def _untried(expected: Expected, rows: int) -> Decision | None:
         return None
     return Decision(
         Action.FULL,
-        "untried",
+        UNTRIED,
         f"Following {rows} changed rows is expected to take {slow:.2f} s; it is tried whether computing it "
         "anew is quicker.",
         prediction,

@@ -41,10 +41,15 @@ _MIX, _SHARE = np.uint64(0x9E3779B97F4A7C15), np.uint64(58)
 _TELLING = 200
 
 
-def without_excluded(rows: pa.Table, condition: Predicate) -> pa.Table:
-    """The rows for which a condition may be true: what is not understood of it may always be."""
+def without_excluded(rows: pa.Table, condition: Predicate, part: float = 1.0) -> pa.Table:
+    """The rows for which a condition may be true: what is not understood of it may always be.
+
+    All rows, if more than a part of them would be left.
+    """
     mask = _mask(condition, rows)
-    return rows if mask is None else rows.filter(mask)
+    if mask is None or (pc.sum(mask).as_py() or 0) > part * rows.num_rows:
+        return rows
+    return rows.filter(mask)
 
 
 def distinct_values(rows: pa.Table, columns: Collection[str]) -> pa.Table:

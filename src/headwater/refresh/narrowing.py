@@ -46,6 +46,8 @@ _WHOLE = 20_000
 _MUCH, _SOME = 20_000, 2_000
 #: More rows than these are looked through for repeated ones.
 _MANY = 10_000
+#: Rows are left out if at most this part of them is left.
+_WORTH = 0.5
 #: How many bytes a value has, if that depends on the value.
 _USUAL = 16
 _ZERO = pa.scalar(0, pa.int32())
@@ -163,7 +165,7 @@ class Narrowing:
         values matter, if these are worth leaving out."""
         condition = self.statement.conditions.get(leaf)
         if condition is not None:
-            found = self._shared(found, condition, lambda rows: without_excluded(rows, condition))
+            found = self._shared(found, condition, lambda rows: without_excluded(rows, condition, _WORTH))
         values = self.statement.value_columns.get(leaf)
         if values is not None and found.rows.num_rows > _MANY:
             found = self._shared(found, values, lambda rows: distinct_values(rows, values))
@@ -174,7 +176,7 @@ class Narrowing:
         place = (id(found), what)
         if place not in self._left:
             rows = left(found.rows)
-            worth = rows.num_rows <= found.rows.num_rows / 2
+            worth = rows.num_rows <= _WORTH * found.rows.num_rows
             self._left[place] = found, Found(rows, found.schema) if worth else found
         return self._left[place][1]
 

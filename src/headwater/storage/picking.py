@@ -19,7 +19,7 @@ from headwater.storage.duckdb_engine import cursor
 from headwater.storage.locations import parse_location
 
 #: Picking is worth its while where so many times as many rows would be decoded, and so many at least.
-_SPARSE, _LEAST = 30, 100_000
+SPARSE, _LEAST = 30, 100_000
 _POSITION = "file_row_number"
 #: So few positions are written into the condition: DuckDB then passes over all of a column but what is
 #: around them, which it does not where it joins with a table of positions. Of more, comparing takes longer.
@@ -50,7 +50,7 @@ def worth_picking(footer: pq.FileMetaData, positions: npt.NDArray[np.int64]) -> 
     ends = np.cumsum(counts)
     hit = np.unique(np.searchsorted(ends, positions, "right"))
     rows = int(counts[hit[hit < len(counts)]].sum())
-    return rows >= _LEAST and rows >= _SPARSE * len(positions)
+    return rows >= _LEAST and rows >= SPARSE * len(positions)
 
 
 def pick_rows(
@@ -98,4 +98,4 @@ def _plain(kind: Any) -> Any:
     return pa.string() if pa.types.is_large_string(kind) or pa.types.is_string_view(kind) else kind
 
 
-__all__ = ["pick_rows", "worth_picking"]
+__all__ = ["SPARSE", "pick_rows", "worth_picking"]

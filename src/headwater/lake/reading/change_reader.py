@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -29,18 +31,21 @@ from headwater.lake.reading.change_rows import (
     with_events,
 )
 from headwater.lake.reading.deletes import first_deletes, read_deletes
-from headwater.lake.reading.file_reader import explained, read_selected
+from headwater.lake.reading.file_reader import Part, Selection, explained, parts_of, read_selected
 from headwater.lake.reading.inlined_reader import inlined_fields, inlined_rows, inlined_source
 from headwater.lake.reading.kept_columns import KeptColumns
 from headwater.lake.reading.read import read_concurrently, readers_of
 from headwater.lake.reading.request import Request
 from headwater.lake.reading.row_filter import RowFilter
 from headwater.lake.reading.scan import ScanPlan
+from headwater.storage.picking import SPARSE
 from headwater.storage.store import Store
 
 #: Later than any snapshot.
 _NEVER = np.iinfo(np.int64).max
 _REPLANS = 5
+#: Files of more rows than these are read in parts.
+_PART = 1 << 18
 #: Rows are close to each other if so many times as many would have place between the first and the last.
 _CLOSE = 20
 #: What `event_rows` calls the columns of an event.
@@ -191,12 +196,17 @@ class _FileRows:
     def by_snapshot(self) -> bool:
         return self.change.file.partial_max is not None
 
-    @property
+    @cached_property
     def known(self) -> Numbers | None:
         """The positions of the rows that changed, if single rows were deleted and no other changed."""
         if self.by_snapshot or self.change.ended is not None or self.change.inserted is not None:
             return None
         return self.positions[self._counts(self.snapshots)]
+
+    @property
+    def few(self) -> bool:
+        """Whether they are so few that parts of the file are not worth being read by several."""
+        return self.known is not None and SPARSE * len(self.known) <= self.change.file.record_count
 
     def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
         if self.change.ended is not None:
@@ -256,6 +266,30 @@ class _FileRows:
         return counts & ~np.isin(snapshots, list(moves)) if moves else counts
 
 
+class _Once:
+    """The changed rows of a file, found by whoever asks first."""
+
+    def __init__(self, change: FileChanges):
+        self._change = change
+        self._lock = Lock()
+        self._rows: _FileRows | None = None
+
+    def get(self, find: Callable[[FileChanges], _FileRows]) -> _FileRows:
+        with self._lock:
+            if self._rows is None:
+                self._rows = find(self._change)
+            return self._rows
+
+
+@dataclass(frozen=True)
+class _Portion:
+    """A part of a file, from one position to another."""
+
+    change: FileChanges
+    part: tuple[int, int]
+    rows: _Once
+
+
 def _in_range(plan: ChangePlan, snapshots: Numbers) -> Mask:
     inside: Mask = (snapshots >= plan.start.id) & (snapshots <= plan.end.id)
     return inside
@@ -291,16 +325,31 @@ def _read_events(
     inlined = _read_inlined(plan, db, needed)
     context = ScanPlan(plan.table, plan.end, (), mappings=plan.mappings)
 
-    def read(change: FileChanges) -> Iterator[pa.Table]:
+    def rows_of(change: FileChanges) -> _FileRows:
+        return _FileRows(plan, change, needed, *file_deaths(store, plan, change, known))
+
+    def read(portion: _Portion) -> Iterator[pa.Table]:
+        change, part = portion.change, portion.part
         with explained(context, change.file):
-            rows = _FileRows(plan, change, needed, *file_deaths(store, plan, change, known))
+            rows = portion.rows.get(rows_of)
+            selection: Selection = rows
+            if rows.few and part[0]:
+                return  # the first part reads them all
+            if not rows.few:
+                selection = Part(rows, *part)
             # One row group after the other, so that of a large file no more is held than what changed.
             yield from read_selected(
-                store, context, change.file, rows, rows, rows_at_once=1, positions=rows.known, known=known
+                store, context, change.file, rows, selection, 1, positions=rows.known, known=known
             )
 
+    portions = [
+        _Portion(change, part, rows)
+        for change in plan.files
+        for rows in [_Once(change)]
+        for part in parts_of(change.file, _PART)
+    ]
     readers = readers_of([change.file for change in plan.files])
-    pieces = [*read_concurrently(plan.files, read, readers), *inlined]
+    pieces = [*read_concurrently(portions, read, readers), *inlined]
     if not pieces:
         empty = no_rows(_schema(needed))
         nothing = np.empty(0, np.int64)

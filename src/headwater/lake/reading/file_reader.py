@@ -39,6 +39,11 @@ from headwater.typedefs import SnapshotId
 
 Mask = npt.NDArray[np.bool_]
 
+#: How values of a column can be written in a Parquet file: as numbers of a list of values …
+_ENCODED = frozenset({"PLAIN_DICTIONARY", "RLE_DICTIONARY"})
+#: … or as themselves. (What else is named is about levels.)
+_VALUES = _ENCODED | {"PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"}
+
 
 class Selection(Protocol):
     """Which rows of a file are to be read."""
@@ -87,7 +92,7 @@ def read_file(
     with explained(plan, scan.file):
         selection: Selection = live_rows(store, plan, scan)
         if part is not None:
-            selection = _Part(selection, *part)
+            selection = Part(selection, *part)
         yield from read_selected(store, plan, scan.file, request, selection, rows_at_once)
 
 
@@ -122,7 +127,7 @@ def read_selected(
     """The selected rows of a file, of whose plan only table and mappings matter.
 
     What is decoded is `kept`; `positions` are those of the selected rows, ascending, if that is known, of
-    which columns may be `known`.
+    which columns may be `known`. (Selected may be a `Part` of them, unless they are few.)
     """
     reader = _FileReader(store, plan, file, request, selection, kept, positions, known)
     if file.encryption_key is not None or needs_duckdb_to_read(request.needed):
@@ -171,7 +176,7 @@ class _LiveRows:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class Part:
     """The selected rows of those pieces that begin in a part of the file."""
 
     whole: Selection
@@ -210,6 +215,11 @@ class _FileReader:
         if (picked := self._picked(parquet, layout)) is not None:
             yield picked
             return
+        by_number = self._by_number(parquet, layout)
+        if by_number:
+            parquet = pq.ParquetFile(
+                source, pre_buffer=True, metadata=parquet.metadata, read_dictionary=by_number
+            )
         first = 0
         for groups, count in _groups(parquet.metadata, rows_at_once):
             snapshots = _snapshots(parquet.metadata, groups, layout) if self.selection.by_snapshot else None
@@ -248,6 +258,20 @@ class _FileReader:
         schema = pa.schema([parquet.schema_arrow.field(name) for name in names])
         return pa.Table.from_arrays([found[name] for name in names], schema=schema)
 
+    def _by_number(self, parquet: pq.ParquetFile, layout: _Layout) -> list[str]:
+        """Words that the file has numbered, if only some rows are wanted: of others the words are not made."""
+        if self.positions is None or self.columns is not None or not layout.names:
+            return []
+        words = {name for name in layout.names if pa.types.is_string(parquet.schema_arrow.field(name).type)}
+        footer = parquet.metadata
+        groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+        return [
+            name
+            for place in range(footer.num_columns)
+            if (name := footer.schema.column(place).path) in words
+            and all(_ENCODED >= set(group.column(place).encodings) & _VALUES for group in groups)
+        ]
+
     def piece_by_duckdb(self) -> Iterator[pa.Table]:
         """The whole file at once, for files that only DuckDB can decode."""
         file = self.file
@@ -270,10 +294,10 @@ class _FileReader:
         """The rows left of `count` rows that begin at position `first`, as the request wants them."""
         kept = self._kept(data, layout, first, count)
         if kept is None or kept.all():
-            return self._finished(data, layout, np.arange(first, first + count))
+            return self._finished(_spelled_out(data), layout, np.arange(first, first + count))
         if data.num_columns:  # without any, DuckDB's result does not know how many rows it has
             data = data.filter(pa.array(kept))
-        return self._finished(data, layout, np.flatnonzero(kept) + first)
+        return self._finished(_spelled_out(data), layout, np.flatnonzero(kept) + first)
 
     def _finished(self, data: pa.Table, layout: _Layout, places: Positions) -> pa.Table:
         """Rows of the file, which are at these places, as the request wants them."""
@@ -367,6 +391,16 @@ class _Layout:
             arrays = [default_array(column, count) for column in self.columns]
             return pa.Table.from_arrays(arrays, names=[column.name for column in self.columns])
         return conform(data, self.columns, mapping=self.mapping, path=path)
+
+
+def _spelled_out(data: pa.Table) -> pa.Table:
+    """Words instead of their numbers."""
+    for place, field in enumerate(data.schema):
+        kind: Any = field.type
+        if pa.types.is_dictionary(kind):
+            words = data.column(place).cast(kind.value_type)
+            data = data.set_column(place, field.with_type(kind.value_type), words)
+    return data
 
 
 def _groups(metadata: pq.FileMetaData, rows_at_once: int) -> Iterator[tuple[list[int], int]]:

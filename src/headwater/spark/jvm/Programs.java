@@ -49,6 +49,8 @@ import scala.runtime.AbstractPartialFunction;
 public class Programs {
     /** More rows than these are not sent along with a task, but left where the task finds them. */
     private static final int FEW = 1000;
+    /** More bytes than these are not told as text. */
+    private static final int BY_WIRE = 32 << 10;
     /** What such rows are known by: no stream of Spark's has as high a number. */
     private static final int STREAM = Integer.MAX_VALUE;
     private static final AtomicLong LEFT = new AtomicLong();
@@ -133,15 +135,19 @@ public class Programs {
     /**
      * Run a plan with rows in its places; what comes of it as an Arrow batch, without any bytes if there are no rows.
      *
-     * The bytes are given as text, which Python decodes at once; an array would be taken over byte by byte.
+     * Few bytes are given as text, which Python decodes at once (an array would be taken over byte by byte); more are
+     * left in a file, and the answer is null.
      */
-    public static String run(SparkSession session, final SparkPlan plan, final Map places) {
+    public static String run(SparkSession session, final SparkPlan plan, final Map places, final String path) {
         final org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
         final Map known = new IdentityHashMap();
         return (String) spark.withActive(new scala.runtime.AbstractFunction0() {
             public Object apply() {
                 try {
-                    return java.util.Base64.getEncoder().encodeToString(one(spark, filled(spark, plan, places, known)));
+                    byte[] made = one(spark, filled(spark, plan, places, known));
+                    if (made.length <= BY_WIRE) return java.util.Base64.getEncoder().encodeToString(made);
+                    leave(new byte[][] {made}, path);
+                    return null;
                 } finally {
                     free(known);
                 }
@@ -175,6 +181,10 @@ public class Programs {
         Object batches = SQLExecution$.MODULE$.withSQLConfPropagated(spark, new scala.runtime.AbstractFunction0() {
             public Object apply() { return frame.toArrowBatchRdd(plan).collect(); }
         });
+        leave(batches, path);
+    }
+
+    private static void leave(Object batches, String path) {
         try {
             java.io.DataOutputStream file = new java.io.DataOutputStream(
                 new java.io.BufferedOutputStream(new java.io.FileOutputStream(path), 1 << 20));

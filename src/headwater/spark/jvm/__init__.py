@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from importlib import resources
 from os import cpu_count
 from tempfile import NamedTemporaryFile
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError
@@ -153,7 +153,10 @@ class Jvm:
 
     def run(self, spark: SparkSession, plan: Any, places: Mapping[str, Any], schema: pa.Schema) -> pa.Table:
         """The rows that a plan makes of those in its places."""
-        found = self._call("Programs", "run", spark._jsparkSession, plan, self._map(places))
+        with NamedTemporaryFile(prefix="headwater-rows-") as file:
+            found = self._call("Programs", "run", spark._jsparkSession, plan, self._map(places), file.name)
+            if found is None:
+                return _left(file, schema)
         if not found:
             return schema.empty_table()
         batch = pa.ipc.read_record_batch(pa.py_buffer(b64decode(found)), schema)
@@ -166,14 +169,7 @@ class Jvm:
         session = frame.sparkSession._jsparkSession
         with NamedTemporaryFile(prefix="headwater-rows-") as file:
             self._call("Programs", "runForMany", session, plan, self._map(places), frame._jdf, file.name)
-            found = pa.py_buffer(file.read())
-        batches = []
-        place = 0
-        while place < found.size:
-            size = int.from_bytes(found.slice(place, 4), "big")
-            batches.append(pa.ipc.read_record_batch(found.slice(place + 4, size), schema))
-            place += 4 + size
-        return pa.Table.from_batches(batches, schema)
+            return _left(file, schema)
 
     def _map(self, items: Mapping[str, Any]) -> Any:
         made = self._jvm.java.util.HashMap()
@@ -257,6 +253,18 @@ class _Function:
 
     class Java:
         implements = ("java.util.function.Function",)
+
+
+def _left(file: IO[bytes], schema: pa.Schema) -> pa.Table:
+    """The rows of batches that were left in a file, each after its length."""
+    found = pa.py_buffer(file.read())
+    batches = []
+    place = 0
+    while place < found.size:
+        size = int.from_bytes(found.slice(place, 4), "big")
+        batches.append(pa.ipc.read_record_batch(found.slice(place + 4, size), schema))
+        place += 4 + size
+    return pa.Table.from_batches(batches, schema)
 
 
 def _write(rows: pa.Table, schema: StructType, sink: Any) -> None:
