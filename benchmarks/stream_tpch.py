@@ -26,8 +26,8 @@ from headwater.typedefs import TableName
 
 #: Shares of the orders that are deleted, and inserted, in each round.
 SHARES = (0.001, 0.01, 0.1)
-#: On average over the queries a refresh takes at most this part of computing anew, up to this share …
-TARGET, FOLLOWED = 1 / 5, 0.01
+#: On average over the queries a refresh takes at most this part of computing anew …
+TARGET = 1 / 5
 #: … and no query takes longer than this.
 WORST = 1.15
 
@@ -89,7 +89,7 @@ def lines(
             tuple(geometric_mean([by_query[q][place][each] for q in by_query]) for each in rounds)
             for place in (0, side)
         ]
-        target = TARGET if side == 1 and share <= FOLLOWED else None
+        target = TARGET if side == 1 else None
         yield Result(f"{what} ({incremental} of {len(actions)} incremental)", against, *means, target)
     ratios = {q: median(o / a for o, a in zip(t[0], t[1], strict=True)) for q, t in by_query.items()}
     worst = max(ratios, key=lambda q: ratios[q])

@@ -46,6 +46,7 @@ from headwater.lake.reading.change_range import Since
 from headwater.lake.reading.change_reader import read_changes
 from headwater.lake.reading.column_history import ColumnVersion, column_history
 from headwater.lake.reading.kept_columns import KeptColumns
+from headwater.lake.reading.quiet_tables import QuietTables
 from headwater.lake.reading.read import iter_plan, read_plan
 from headwater.lake.reading.scan import ScanPlan, find_and_plan, plan_scan
 from headwater.lake.writing.commit import CommitInfo
@@ -274,6 +275,10 @@ class Lake:
     def plan_changes(self, table: TableName | str, start: Since, end: At = None) -> ChangePlan:
         """What a reader must do to see the changes of the snapshots from `start` to `end`, both included."""
         return plan_changes(self.db, lambda connection, at: self._look_up(connection, table, at), start, end)
+
+    def quiet_tables(self, since: SnapshotId, until: SnapshotId) -> QuietTables:
+        """Which tables nothing happened to after one snapshot and up to another."""
+        return QuietTables.between(self.db, since, until)
 
     def changes(
         self,

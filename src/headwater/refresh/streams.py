@@ -10,7 +10,7 @@ from typing import Literal
 from uuid import uuid4
 
 from headwater.errors import AlreadyExistsError, InvalidInputError, NotFoundError, StreamTableError
-from headwater.lake.catalog import CatalogState, table_name
+from headwater.lake.catalog import CatalogState, key, table_name
 from headwater.lake.lake import Lake
 from headwater.lake.secrets import Secrets
 from headwater.lake.writing.transaction import Transaction
@@ -99,17 +99,7 @@ class Streams:
     def get(self, name: TableName | str) -> StreamTable:
         """One stream table."""
         wanted = table_name(name)
-        found = self.store.get(wanted)
-        if found is None:
-            known = [str(stream.name) for stream in self.all()]
-            raise NotFoundError(
-                f"There is no stream table {wanted}.",
-                hint=f"There are: {', '.join(known[:10])}."
-                if known
-                else "Make one with create_stream_table.",
-                stream_table=str(wanted),
-            )
-        return found
+        return self.store.get(wanted) or _named(self.all(), wanted)
 
     def explain(self, name: TableName | str) -> Explanation:
         """How a stream table follows its inputs and what the next refresh would do, without doing it."""
@@ -341,7 +331,7 @@ class Streams:
         if names is None:
             wanted = [stream.id for stream in streams if stream.status is Status.ACTIVE]
         else:
-            wanted = [self.get(name).id for name in names]
+            wanted = [_named(streams, table_name(name)).id for name in names]
         if not wanted:
             return []
         done = Wave(self.lake, self.store, self.connector, self._compile, streams, full, self._shared).run(
@@ -359,7 +349,7 @@ class Streams:
     ) -> Compiled:
         place = (stream.id, stream.definition.fingerprint, state.snapshot.schema_version)
         if place not in self._compiled:
-            self._compiled = {key: value for key, value in self._compiled.items() if key[0] != stream.id}
+            self._compiled = {of: value for of, value in self._compiled.items() if of[0] != stream.id}
             others = [other for other in streams if other.id != stream.id]
             self._compiled[place] = compile_definition(session, stream.definition, state, others)
             self._shared.want(self._compiled[place])
@@ -461,6 +451,19 @@ class Streams:
         return RefreshResult(
             str(stream.name), Action.NO_DATA, "nothing", code, reason, mode=stream.definition.mode
         )
+
+
+def _named(streams: Sequence[StreamTable], name: TableName) -> StreamTable:
+    """The stream table of a name."""
+    for stream in streams:
+        if key(stream.name) == key(name):
+            return stream
+    known = ", ".join(str(stream.name) for stream in streams[:10])
+    raise NotFoundError(
+        f"There is no stream table {name}.",
+        hint=f"There are: {known}." if known else "Make one with create_stream_table.",
+        stream_table=str(name),
+    )
 
 
 __all__ = ["UNCHANGED", "PlannedChange", "Streams"]

@@ -25,6 +25,7 @@ from headwater.lake.catalog import CatalogState
 from headwater.lake.lake import Lake
 from headwater.lake.model import Table
 from headwater.lake.reading.change_plan import ChangePlan
+from headwater.lake.reading.quiet_tables import QuietTables
 from headwater.lake.writing.transaction import Transaction
 from headwater.refresh.catalog_tables import UPSTREAM_FAILED
 from headwater.refresh.compiling import Compiled, compile_definition
@@ -70,6 +71,7 @@ class Wave:
     wave_id: str = field(default_factory=lambda: uuid4().hex)
     _tries: int = 0
     _plans: dict[tuple[int, SnapshotId, SnapshotId], ChangePlan] = field(default_factory=dict)
+    _quiet: QuietTables = field(default_factory=lambda: QuietTables(0, 0, ()))
 
     def run(self, wanted: Sequence[str]) -> list[RefreshResult]:
         """Refresh stream tables, by id, after all that they read."""
@@ -101,6 +103,8 @@ class Wave:
     def _due(self, active: Sequence[StreamTable], wanted: Sequence[str]) -> list[StreamTable]:
         """Those whose inputs may have changed, told by the catalog alone."""
         state = self.lake.state()
+        seen = [at.snapshot_id for stream in active if stream.frontier for at in stream.frontier.sources]
+        self._quiet = self.lake.quiet_tables(min(seen, default=state.snapshot.id), state.snapshot.id)
         due: dict[str, StreamTable] = {}
         for stream in active:
             asked = self.full and stream.id in wanted
@@ -130,7 +134,8 @@ class Wave:
         """Where the changes of a table are: asked of the catalog once a wave."""
         place = table.id, since, until
         if place not in self._plans:
-            self._plans[place] = self.lake.plan_changes(table.name, since + 1, until)
+            quiet = self._quiet.plan(table, since, until)
+            self._plans[place] = quiet or self.lake.plan_changes(table.name, since + 1, until)
         return self._plans[place]
 
     def _no_data(self, stream: StreamTable) -> RefreshResult:

@@ -43,8 +43,9 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # Small parts are united also where rows are held to be stored: each becomes a file.
     "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
-    # Code that was compiled for one query is still there when its turn comes again.
-    "spark.sql.codegen.cache.maxEntries": "1000",
+    # Code that was compiled for one query is still there when its turn comes again. (A plan over many changes
+    # of many tables has hundreds of pieces, and compiling them takes longer than running them.)
+    "spark.sql.codegen.cache.maxEntries": "10000",
 }
 #: Lines that a JVM prints whenever Spark starts, and that say nothing.
 _NOISE = (

@@ -49,16 +49,7 @@ def find_range(
     created, newest = facts.fetchall()[0]
     _check_order(table, number, start, end, newest)
     first = max(number, created)
-    rows = connection.execute(
-        db.text(
-            "SELECT s.snapshot_id, s.snapshot_time, s.schema_version, s.next_catalog_id, s.next_file_id, "
-            "c.changes_made, c.author, c.commit_message, c.commit_extra_info "
-            "FROM {ducklake_snapshot} s LEFT JOIN {ducklake_snapshot_changes} c USING (snapshot_id) "
-            "WHERE s.snapshot_id BETWEEN %s AND %s ORDER BY s.snapshot_id"
-        ),
-        (first - 1, end.id),
-    ).fetchall()
-    found = [Snapshot(*row) for row in rows]
+    found = snapshots_between(db, connection, first - 1, end.id)
     before = found.pop(0) if found and found[0].id == first - 1 else None
     if len(found) != end.id - first + 1:
         present = {snapshot.id for snapshot in found}
@@ -74,6 +65,22 @@ def find_range(
             f"Snapshot {first} deleted rows, and {first - 1}, the last one that had them, has expired.",
         )
     return SnapshotRange(first, tuple(found), before.next_file_id if before is not None else 0)
+
+
+def snapshots_between(
+    db: Database, connection: Connection, first: SnapshotId, last: SnapshotId
+) -> list[Snapshot]:
+    """The snapshots from the first to the last, both included, that have not expired."""
+    rows = connection.execute(
+        db.text(
+            "SELECT s.snapshot_id, s.snapshot_time, s.schema_version, s.next_catalog_id, s.next_file_id, "
+            "c.changes_made, c.author, c.commit_message, c.commit_extra_info "
+            "FROM {ducklake_snapshot} s LEFT JOIN {ducklake_snapshot_changes} c USING (snapshot_id) "
+            "WHERE s.snapshot_id BETWEEN %s AND %s ORDER BY s.snapshot_id"
+        ),
+        (first, last),
+    ).fetchall()
+    return [Snapshot(*row) for row in rows]
 
 
 def _number(db: Database, connection: Connection, start: Since) -> SnapshotId:

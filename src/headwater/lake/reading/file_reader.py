@@ -185,12 +185,15 @@ class Part:
 
     @property
     def by_snapshot(self) -> bool:
+        """As of the whole."""
         return self.whole.by_snapshot
 
     def none_of(self, first: int, count: int, snapshots: tuple[int, int] | None) -> bool:
+        """As of the whole, for pieces that begin in the part."""
         return not self.begin <= first < self.end or self.whole.none_of(first, count, snapshots)
 
     def kept(self, first: int, count: int, snapshots: Positions | None) -> Mask | None:
+        """As of the whole."""
         return self.whole.kept(first, count, snapshots)
 
 
@@ -259,7 +262,7 @@ class _FileReader:
         return pa.Table.from_arrays([found[name] for name in names], schema=schema)
 
     def _by_number(self, parquet: pq.ParquetFile, layout: _Layout) -> list[str]:
-        """Words that the file has numbered, if only some rows are wanted: of others the words are not made."""
+        """Words that the file has numbered, if some rows are wanted: of others no words are made then."""
         if self.positions is None or self.columns is not None or not layout.names:
             return []
         words = {name for name in layout.names if pa.types.is_string(parquet.schema_arrow.field(name).type)}
@@ -269,7 +272,7 @@ class _FileReader:
             name
             for place in range(footer.num_columns)
             if (name := footer.schema.column(place).path) in words
-            and all(_ENCODED >= set(group.column(place).encodings) & _VALUES for group in groups)
+            and all(set(group.column(place).encodings) & _VALUES <= _ENCODED for group in groups)
         ]
 
     def piece_by_duckdb(self) -> Iterator[pa.Table]:
