@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.errors import ConflictError, FileMissingError, InvalidInputError, NotFoundError, SnapshotError
-from headwater.lake.reading import file_reader
+from headwater.lake.reading import change_reader, file_reader
 from headwater.lake.reading.change_reader import count_changes, read_changes
 from headwater.lake.reading.change_rows import BEGINS, CHANGE_TYPES, ENDS, Events, net_changes
 from tests.lake.feed_model import (
@@ -272,6 +272,64 @@ def test_only_the_row_groups_with_inserted_rows_are_read_of_merged_files(make, g
         groups_read.clear()
         assert pair.lake.changes("t", start, end).num_rows == count
         assert groups_read == groups
+
+
+@pytest.mark.parametrize("part", [1 << 16, 1], ids=["some parts", "as many as cores"])
+@pytest.mark.parametrize("gone", ["k % 3 = 0", "k % 1000 = 7", "k < 130000 OR v IS NULL"])
+def test_large_files_are_read_in_parts(make, monkeypatch, part, gone):
+    """With words that DuckDB has numbered, words that it has not, and NULLs, in row groups of 122,880 rows."""
+    monkeypatch.setattr(change_reader, "_PART", part)
+    monkeypatch.setattr("os.cpu_count", lambda: 3)
+    words = "CASE WHEN k % 5 = 4 THEN NULL ELSE 'word ' || k % 7 END AS v, md5(k::VARCHAR) AS w"
+    pair = make(
+        "CREATE TABLE t (k BIGINT, v VARCHAR, w VARCHAR)",
+        f"INSERT INTO t SELECT k, {words} FROM (SELECT range AS k FROM range(300000))",
+        f"DELETE FROM t WHERE {gone}",
+        f"INSERT INTO t SELECT k, {words} FROM (SELECT range + 300000 AS k FROM range(250000))",
+        **FILES,
+    )
+    model = pair.duck.execute(
+        f"SELECT k, {words} FROM (SELECT range AS k FROM range(550000))"
+    ).to_arrow_table()
+    went = pair.duck.execute(f"SELECT k FROM model WHERE k < 300000 AND ({gone})").to_arrow_table()
+    came = pa.array(range(300_000, 550_000), pa.int64())
+    for start, end, expected in (
+        (3, 3, went.column("k").sort()),
+        (4, 4, came),
+        (3, 4, pa.concat_arrays([went.column("k").sort().combine_chunks(), came])),
+    ):
+        found = pair.lake.changes("t", start, end).sort_by("k")
+        assert found.column("k").to_pylist() == expected.to_pylist()
+        assert found.select(["k", "v", "w"]).equals(
+            model.take(expected).cast(found.select(["k", "v", "w"]).schema)
+        )
+        assert found.column("_rowid").to_pylist() == expected.to_pylist()
+
+
+def test_what_nothing_happened_to_is_told_for_all_tables_at_once(make):
+    pair = make(
+        CREATE,
+        "CREATE TABLE other (a INT)",
+        rows(0, 3),
+        "INSERT INTO other VALUES (1)",
+        "ALTER TABLE other ADD COLUMN b INT",
+    )
+    table, other = pair.lake.table("t"), pair.lake.table("other")
+    for since in range(3, 5):
+        quiet = pair.lake.quiet_tables(since, 5)
+        plan = quiet.plan(table, since, 5)
+        assert plan is not None
+        exact = pair.lake.plan_changes("t", since + 1, 5)
+        assert (plan.table, plan.start.id, plan.end.id) == (exact.table, exact.start.id, exact.end.id)
+        assert (plan.rows_at_most, plan.files, plan.touched) == (0, (), frozenset())
+        assert (list(exact.files), exact.touched) == ([], frozenset())
+        assert quiet.plan(other, since, 5) is None
+        assert quiet.plan(table, 2, 5) is None  # more than was asked of the catalog
+        assert quiet.plan(table, since, 6) is None
+    assert pair.lake.quiet_tables(2, 5).plan(table, 2, 5) is None
+    assert pair.lake.quiet_tables(2, 5).plan(other, 2, 3) is None  # something happened later
+    pair.duck.execute("CALL ducklake_expire_snapshots('lake', versions => [4])")
+    assert pair.lake.quiet_tables(3, 5).plan(table, 3, 5) is None
 
 
 def test_a_plan_is_plain_data_that_tells_its_size(make):

@@ -127,7 +127,7 @@ def read_selected(
     """The selected rows of a file, of whose plan only table and mappings matter.
 
     What is decoded is `kept`; `positions` are those of the selected rows, ascending, if that is known, of
-    which columns may be `known`. (Selected may be a `Part` of them, unless they are few.)
+    which columns may be `known`. (Of the rows of a `Part` they are those of the whole.)
     """
     reader = _FileReader(store, plan, file, request, selection, kept, positions, known)
     if file.encryption_key is not None or needs_duckdb_to_read(request.needed):
@@ -238,6 +238,8 @@ class _FileReader:
         """The selected rows, if they are so few and so known that no more than these need be decoded."""
         positions = self.positions
         if positions is None or self.columns is not None or not layout.names:
+            return None
+        if isinstance(self.selection, Part):  # of which the positions are not those alone
             return None
         if not worth_picking(parquet.metadata, positions):
             return None
