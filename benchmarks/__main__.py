@@ -70,12 +70,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=names, metavar="NAME")
     parser.add_argument("--quick", action="store_true", help="few rounds, to see that everything runs")
     parser.add_argument("--scale", type=float, help="size of the Spark benchmarks' data; targets are for 1")
+    parser.add_argument(
+        "--share", action="append", type=float, help="how much changes in stream_tpch; 0.001, 0.01 and 0.1"
+    )
     parser.add_argument("--all", action="store_true", help="the largest data too: ten times the scale")
     parser.add_argument("--output", choices=("text", "json"), default="text")
     options = parser.parse_args(arguments)
     scale = options.scale or (QUICK_SCALE if options.quick else 1.0)
     results: list[Result] = []
-    with environment(quick=options.quick) as place:
+    with environment(quick=options.quick, shares=options.share and tuple(options.share)) as place:
         for name in options.only or names:
             print(f"{name} …", file=sys.stderr, flush=True)
             found = BENCHMARKS[name](place) if name in BENCHMARKS else SPARK_BENCHMARKS[name](place, scale)

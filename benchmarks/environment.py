@@ -28,6 +28,8 @@ class Environment:
     server_dsn: str
     quick: bool = False
     """Fewer rounds: to see that everything runs, not to judge."""
+    shares: tuple[float, ...] | None = None
+    """How much of the data changes, where a benchmark has several measures of that; None for all of them."""
     _numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
 
     def rounds(self, wanted: int) -> int:
@@ -76,12 +78,12 @@ class Place:
 
 
 @contextmanager
-def environment(*, quick: bool = False) -> Iterator[Environment]:
+def environment(*, quick: bool = False, shares: tuple[float, ...] | None = None) -> Iterator[Environment]:
     """Start the server; stop it and remove everything at the end."""
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as name:
         folder = Path(name)
         server = open_server(folder / "postgres")
         try:
-            yield Environment(folder, server.dsn, quick)
+            yield Environment(folder, server.dsn, quick, shares)
         finally:
             server.stop_if_unused()

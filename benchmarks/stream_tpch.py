@@ -44,7 +44,7 @@ def run(environment: Environment, scale: float = 1.0) -> Iterator[Result]:
             streams.create(Definition(name_of(number), spark_text(text), mode=Mode.AUTO))
         changes = Changes(place, session)
         refresh_all(streams, queries)  # nothing changed; what is compiled once is compiled
-        for share in SHARES:
+        for share in environment.shares or SHARES:
             times: dict[int, list[tuple[float, float, float]]] = {number: [] for number in queries}
             actions: list[Action] = []
             for each in range(environment.rounds(6) + 1):

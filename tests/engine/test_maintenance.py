@@ -18,6 +18,7 @@ from headwater.engine.service import Service
 from headwater.errors import HeadwaterError, InvalidInputError, SettingsError
 from headwater.lake.lake import Lake
 from headwater.lake.maintenance.needs import table_shapes
+from headwater.refresh.moving_on import FAR
 from headwater.scheduler.maintenance_part import ITEM, MaintenancePart, QuietHours
 from headwater.settings import MaintenanceSettings, Settings
 from tests.spark.conftest import spark  # noqa: F401  (one session for all tests of the process)
@@ -54,6 +55,39 @@ def test_a_stream_table_and_its_outbox_hold_what_they_need(lake: Lake, spark: Sp
     later = hw.expire(keep_last=1)
     assert later.expired
     assert len(hw.provenance("sums")) >= 2
+
+
+def test_stream_tables_whose_inputs_are_quiet_hold_nothing(lake: Lake, spark: SparkSession) -> None:  # noqa: F811
+    hw = Headwater(lake, Settings(), spark=spark)
+    write(lake)
+    write(lake, "other")
+    hw.create_stream_table("sums", "SELECT a, sum(b) AS total FROM t GROUP BY a")
+    hw.create_stream_table("above", "SELECT count(*) AS n FROM sums")
+    hw.create_stream_table("others", "SELECT a, count(*) AS n FROM other GROUP BY a")
+
+    def seen() -> dict[str, int]:
+        return {status.name: status.data_snapshot_id or 0 for status in hw.status()}
+
+    made = seen()
+    write(lake, "other", times=FAR + 1)
+    assert [result.action for result in hw.refresh(["above"])] == ["NO_DATA", "NO_DATA"]
+    assert seen() == {**made, "main.sums": lake.snapshot().id, "main.above": lake.snapshot().id}
+    write(lake, "other", times=2)
+    assert hw.refresh("sums")[0].action == "NO_DATA"
+    assert seen()["main.sums"] < lake.snapshot().id  # not for so little
+    result = hw.expire(keep_last=1)
+    assert max(result.expired) < made["main.others"]
+    assert [str(kept).partition(":")[2].split(" is")[0] for kept in result.kept] == [
+        " stream table main.others"
+    ]
+    assert hw.refresh("others")[0].action == "INCREMENTAL"
+    write(lake, "z")
+    assert len(hw.expire(keep_last=1).expired) > FAR
+    hw.optimize(cleanup_older_than="0s")
+    write(lake, times=1)
+    write(lake, "other", times=1)
+    assert {result.action for result in hw.refresh()} == {"INCREMENTAL"}
+    assert all(hw.verify(name).ok for name in ("sums", "above", "others"))
 
 
 def test_ages() -> None:

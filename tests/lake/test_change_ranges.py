@@ -277,7 +277,7 @@ def test_only_the_row_groups_with_inserted_rows_are_read_of_merged_files(make, g
 @pytest.mark.parametrize("part", [1 << 16, 1], ids=["some parts", "as many as cores"])
 @pytest.mark.parametrize("gone", ["k % 3 = 0", "k % 1000 = 7", "k < 130000 OR v IS NULL"])
 def test_large_files_are_read_in_parts(make, monkeypatch, part, gone):
-    """With words that DuckDB has numbered, words that it has not, and NULLs, in row groups of 122,880 rows."""
+    """With words that DuckDB has numbered, words that it has not, and NULLs, in several row groups."""
     monkeypatch.setattr(change_reader, "_PART", part)
     monkeypatch.setattr("os.cpu_count", lambda: 3)
     words = "CASE WHEN k % 5 = 4 THEN NULL ELSE 'word ' || k % 7 END AS v, md5(k::VARCHAR) AS w"

@@ -93,7 +93,6 @@ def count(lake: Lake, table: str) -> int:
 def test_reading_before_first_use_finds_nothing_and_creates_nothing(lake: Lake, store: StreamStore) -> None:
     assert not [*store.all(), *store.history(), *store.provenance()]
     assert store.get(NAME) is None
-    assert store.needed_snapshots() == {}
     with psycopg.connect(lake.dsn) as connection:
         assert connection.execute("SELECT to_regnamespace('headwater')").fetchone() == (None,)
 
@@ -141,7 +140,6 @@ def test_a_stream_table_comes_back_as_it_was_with_the_ids_of_tables_made_by_the_
         created_at=found.created_at,
     )
     assert store.all() == StreamStore(lake).all() == [found]
-    assert store.needed_snapshots() == {stored: snapshot}
 
 
 def test_a_name_is_taken_once_whatever_its_case(lake: Lake, store: StreamStore) -> None:
@@ -369,15 +367,17 @@ def test_a_definition_changes_without_a_snapshot(lake: Lake, store: StreamStore)
         store.update_definition(new_stream_id(), wanted)
 
 
-def test_the_oldest_snapshot_that_any_frontier_needs_is_kept(lake: Lake, store: StreamStore) -> None:
-    created(lake, store, frontier=Frontier(5, 6, MOMENT, (SourcePosition(7, "t", 5),)))
-    other = stream(
-        definition=Definition(TableName("main", "b"), "SELECT 1"),
-        stages=(),
-        frontier=Frontier(3, 4, MOMENT, (SourcePosition(7, "t", 3), SourcePosition(8, "u", 3))),
+def test_a_frontier_moves_on_unless_somebody_refreshed_meanwhile(lake: Lake, store: StreamStore) -> None:
+    before = Frontier(3, 2, MOMENT, (SourcePosition(7, "t", 3), SourcePosition(8, "u", 3)))
+    made = created(lake, store, frontier=before)
+    later = replace(
+        before, data_snapshot_id=9, sources=(SourcePosition(7, "t", 9), SourcePosition(8, "u", 9))
     )
-    with lake.transaction() as tx:
-        tx.append("stored", ROWS)
-        tx.join(store.insert(other))
-
-    assert store.needed_snapshots() == {7: 3, 8: 3, lake.table("stored").id: 6}
+    store.move_on([(made, later)])
+    moved = store.get(NAME)
+    assert moved is not None
+    assert moved.frontier == later
+    store.move_on([(made, replace(later, data_snapshot_id=5))])  # told by who saw it before that
+    store.move_on([(replace(moved, frontier=replace(later, snapshot_id=1)), replace(later, snapshot_id=1))])
+    store.move_on([])
+    assert store.get(NAME) == moved

@@ -25,6 +25,7 @@ from headwater.lake.maintenance.model import (
 from headwater.lake.maintenance.moving import Mover
 from headwater.lake.maintenance.orphans import GRACE as ORPHAN_GRACE
 from headwater.lake.options import parse_size
+from headwater.refresh.moving_on import move_all_on
 
 if TYPE_CHECKING:
     from headwater.engine.outbox import Outboxes
@@ -85,13 +86,15 @@ class Maintenance:
         """Who needs which snapshots: all that follow changes, from where they are on."""
         found = []
         for stream in self._streams.all():
+            at = [] if stream.frontier is None else [each.snapshot_id for each in stream.frontier.sources]
             for sink in stream.sinks:
                 at_sink = stream.sink_state(sink.name).snapshot_id
                 if sink.remote and at_sink is not None:
                     found.append(Hold(at_sink, f"sink {sink.name} of {stream.name}"))
-            if stream.frontier is not None:
-                at = [source.snapshot_id for source in stream.frontier.sources]
-                found.append(Hold(min([*at, stream.frontier.snapshot_id]), f"stream table {stream.name}"))
+            if stream.frontier is not None and not all(sink.in_storage for sink in stream.sinks):
+                at.append(stream.frontier.snapshot_id)  # that of the result that they are given
+            if at:
+                found.append(Hold(min(at), f"stream table {stream.name}"))
         found += [Hold(each.position.snapshot_id, f"outbox {each.name}") for each in self._outboxes().all()]
         return found
 
@@ -144,6 +147,7 @@ class Maintenance:
         dry_run: bool = False,
     ) -> ExpireResult:
         """Expire snapshots, never one that somebody needs; see `Headwater.expire`."""
+        move_all_on(self._lake, self._streams)
         return self._lake.expire(
             older_than=None if older_than is None else parse_age(older_than),
             keep_last=keep_last,

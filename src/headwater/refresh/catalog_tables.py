@@ -158,6 +158,15 @@ SET_FRONTIER = """
     SET data_snapshot_id = excluded.data_snapshot_id, snapshot_id = excluded.snapshot_id,
         moment = excluded.moment, sources = excluded.sources, behind = excluded.behind"""
 
+# Whoever refreshed one meanwhile has moved it himself.
+MOVE_ON = """
+    UPDATE headwater.stream_frontier f
+    SET data_snapshot_id = g.data_snapshot_id, sources = g.sources
+    FROM jsonb_to_recordset(%(rows)s::jsonb)
+        AS g (stream_id uuid, snapshot_id bigint, before bigint, data_snapshot_id bigint, sources jsonb)
+    WHERE f.lake_id = %(lake)s AND f.stream_id = g.stream_id AND f.snapshot_id = g.snapshot_id
+        AND f.data_snapshot_id = g.before"""
+
 DROP_FRONTIER = "DELETE FROM headwater.stream_frontier WHERE lake_id = %(lake)s AND stream_id = %(id)s"
 
 SET_STATUS = """

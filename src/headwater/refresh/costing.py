@@ -19,8 +19,11 @@ _SAME = 1.2
 _COLD = 3.0
 #: The reason of one that is to tell how long computing everything anew takes.
 UNTRIED = "untried"
+#: … and of the next, where that was hardly slower although it was the first: what Spark plans and compiles
+#: for it is there now.
+TRIED_ONCE = "tried_once"
 #: Reasons of full refreshes that are like one that is chosen for being quicker: the result alone is computed.
-_ALIKE = ("cheaper", "much_changed", UNTRIED, "mode_full", "not_incremental")
+_ALIKE = ("cheaper", "much_changed", UNTRIED, TRIED_ONCE, "mode_full", "not_incremental")
 #: What part of a first load that would take, before there was one: a load stores all stages, and often is the
 #: first thing that a process does. (Seen with TPC-H: 0.3 to 1.2.)
 _OF_A_LOAD = 0.8

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.errors import SnapshotError
 from headwater.refresh.compiling import Compiled
-from headwater.refresh.costing import UNTRIED, Expected, expect
+from headwater.refresh.costing import TRIED_ONCE, UNTRIED, Expected, expect
 from headwater.refresh.model import Action, Mode, Prediction, StreamTable
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ _EXTENTS = {
     "cheaper": Extent.RESULT,
     "much_changed": Extent.RESULT,
     UNTRIED: Extent.RESULT_BESIDE,
+    TRIED_ONCE: Extent.RESULT,
 }
 
 
@@ -187,7 +188,7 @@ def _untried(expected: Expected, rows: int, behind: bool) -> Decision | None:
         return None
     return Decision(
         Action.FULL,
-        UNTRIED,
+        TRIED_ONCE if expected.computed else UNTRIED,
         f"Following {rows} changed rows is expected to take {slow:.2f} s; it is tried whether computing it "
         "anew is quicker.",
         prediction,

@@ -82,21 +82,6 @@ class StreamStore(ComponentStore):
         """What wrote which snapshot, newest first."""
         return [provenance_of(row) for row in self._rows(sql.PROVENANCE, name, limit)]
 
-    def needed_snapshots(self) -> dict[int, SnapshotId]:
-        """The oldest snapshot at which each table will be read again, by table id.
-
-        Expiry must leave them: the next refresh reads its inputs, and its own rows, as they were then.
-        """
-        needed: dict[int, SnapshotId] = {}
-        for stream in self.all():
-            if stream.frontier is None:
-                continue
-            at = [(source.table_id, source.snapshot_id) for source in stream.frontier.sources]
-            at += [(stage.table_id, stream.frontier.snapshot_id) for stage in stream.stages]
-            for table_id, snapshot in at:
-                needed[table_id] = min(snapshot, needed.get(table_id, snapshot))
-        return needed
-
     def _rows(self, text: str, name: TableName | None, limit: int = 0) -> list[tuple[Any, ...]]:
         schema, table = (None, None) if name is None else name
         return self.rows(text, schema=schema, name=table, limit=limit)
@@ -277,6 +262,23 @@ class StreamStore(ComponentStore):
 
         found = write(self._db, work)
         return {str(identity): int(failures) for identity, failures in found if failures}
+
+    def move_on(self, moved: Sequence[tuple[StreamTable, Frontier]]) -> None:
+        """Note that results are those of a later snapshot too."""
+        rows = [
+            {
+                "stream_id": stream.id,
+                "snapshot_id": frontier.snapshot_id,
+                "before": stream.frontier.data_snapshot_id,
+                "data_snapshot_id": frontier.data_snapshot_id,
+                "sources": sources_data(frontier),
+            }
+            for stream, frontier in moved
+            if stream.frontier is not None
+        ]
+        if rows:
+            given = {"lake": self.ensure(), "rows": as_json(rows)}
+            write(self._db, lambda connection: connection.execute(sql.MOVE_ON.encode(), given))
 
     def record_sink(self, stream_id: str, state: SinkState) -> None:
         """Note how far a sink of another lake or database is, or why it failed."""

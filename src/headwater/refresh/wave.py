@@ -43,6 +43,7 @@ from headwater.refresh.model import (
     Status,
     StreamTable,
 )
+from headwater.refresh.moving_on import move_on
 from headwater.refresh.options import DEFAULTS
 from headwater.refresh.shared_changes import SharedChanges
 from headwater.refresh.store import Refreshed, StreamStore
@@ -72,6 +73,7 @@ class Wave:
     _tries: int = 0
     _plans: dict[tuple[int, SnapshotId, SnapshotId], ChangePlan] = field(default_factory=dict)
     _quiet: QuietTables = field(default_factory=lambda: QuietTables(0, 0, ()))
+    _newest: SnapshotId = 0
 
     def run(self, wanted: Sequence[str]) -> list[RefreshResult]:
         """Refresh stream tables, by id, after all that they read."""
@@ -81,6 +83,8 @@ class Wave:
         due = self._due(active, wanted)
         if due:
             results.update(self._refresh(due, wanted))
+        idle = [stream for stream in active if stream.id not in {each.id for each in due}]
+        move_on(self.store, idle, self._quiet, self._newest)
         self._record([(results[stream.id], stream) for stream in active])
         return [results[stream.id] for stream in active]
 
@@ -104,7 +108,8 @@ class Wave:
         """Those whose inputs may have changed, told by the catalog alone."""
         state = self.lake.state()
         seen = [at.snapshot_id for stream in active if stream.frontier for at in stream.frontier.sources]
-        self._quiet = self.lake.quiet_tables(min(seen, default=state.snapshot.id), state.snapshot.id)
+        self._newest = state.snapshot.id
+        self._quiet = self.lake.quiet_tables(min(seen, default=self._newest), self._newest)
         due: dict[str, StreamTable] = {}
         for stream in active:
             asked = self.full and stream.id in wanted

@@ -36,12 +36,16 @@ class QuietTables:
 
         return cls(since, until, db.read(work) if since < until else [])
 
+    def untouched(self, table_id: int, since: SnapshotId, until: SnapshotId) -> bool:
+        """Whether it is sure that no snapshot after one and up to another did anything to a table."""
+        known = self._known and since + 1 in self._snapshots and until in self._snapshots
+        return known and self._touched.get(table_id, -1) <= since
+
     def plan(self, table: Table, since: SnapshotId, until: SnapshotId) -> ChangePlan | None:
         """A plan without changes, if no snapshot did anything to the table; None if that is open."""
-        first, last = self._snapshots.get(since + 1), self._snapshots.get(until)
-        if not self._known or first is None or last is None or self._touched.get(table.id, -1) > since:
+        if not self.untouched(table.id, since, until):
             return None
-        return ChangePlan(table=table, start=first, end=last, times={})
+        return ChangePlan(table=table, start=self._snapshots[since + 1], end=self._snapshots[until], times={})
 
 
 __all__ = ["QuietTables"]
