@@ -86,7 +86,12 @@ class Maintenance:
         """Who needs which snapshots: all that follow changes, from where they are on."""
         found = []
         for stream in self._streams.all():
-            at = [] if stream.frontier is None else [each.snapshot_id for each in stream.frontier.sources]
+            at = []
+            if stream.frontier is not None:  # `verify` reads names as they were then
+                at = [
+                    stream.frontier.data_snapshot_id,
+                    *(each.snapshot_id for each in stream.frontier.sources),
+                ]
             for sink in stream.sinks:
                 at_sink = stream.sink_state(sink.name).snapshot_id
                 if sink.remote and at_sink is not None:
