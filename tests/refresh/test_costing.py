@@ -116,16 +116,16 @@ def test_what_followed_changes_beside_a_trial_is_not_part_of_what_the_result_too
 
 
 def test_what_was_given_up_is_tried_again_ever_more_rarely() -> None:
-    assert not expected([full(1.0), followed(3, 9.0)], 3).stale
-    assert expected([full(1.0), full(1.0), followed(3, 9.0)], 3).stale
+    assert not expected([full(1.0), followed(3, 9.0)], 3).stale(behind=False)
+    assert expected([full(1.0), full(1.0), followed(3, 9.0)], 3).stale(behind=False)
     twice = [followed(3, 9.0), full(1.0), full(1.0), followed(3, 9.0)]
-    assert not expected([full(1.0)] * 3 + twice, 3).stale
-    assert expected([full(1.0)] * 4 + twice, 3).stale
+    assert not expected([full(1.0)] * 3 + twice, 3).stale(behind=False)
+    assert expected([full(1.0)] * 4 + twice, 3).stale(behind=False)
 
 
 def test_what_was_never_given_up_is_not_stale() -> None:
-    assert not expected([followed(3, 0.4), full(1.0)], 3).stale
-    assert not expected([full(1.0)], 3).stale
+    assert not expected([followed(3, 0.4), full(1.0)], 3).stale(behind=False)
+    assert not expected([full(1.0)], 3).stale(behind=False)
 
 
 def test_what_brought_everything_up_to_date_is_not_what_a_full_refresh_takes() -> None:
@@ -176,3 +176,19 @@ def test_what_was_left_behind_is_caught_up_with_only_where_that_pays(took: float
     past = expected([full(1.0), full(1.0), *[followed(9, took)] * 2], 9)
     assert (_cheaper(past, 9, True) is None) is back
     assert (_cheaper(past, 9, False) is None) is (took < 1)
+
+
+@pytest.mark.parametrize(("load", "back"), [(1.0, True), (9.0, True), (14.0, False), (99.0, False)])
+def test_what_was_left_behind_is_not_caught_up_with_for_little(load: float, back: bool) -> None:
+    created = Past(Action.REINITIALIZE, 0, load)
+    past = expected([full(1.0), full(1.0), *[followed(9, 0.5)] * 2, created], 9)
+    assert (_cheaper(past, 9, True) is None) is back
+    assert _cheaper(past, 9, False) is None
+
+
+def test_following_changes_is_tried_again_later_where_much_has_to_be_caught_up_with() -> None:
+    created = Past(Action.REINITIALIZE, 0, 2.0)
+    slow = [followed(9, 3.0)] * 2
+    assert expected([full(1.0)] * 4 + [*slow, created], 9).stale(behind=False)
+    assert not expected([full(1.0)] * 40 + [*slow, created], 9).stale(behind=True)
+    assert expected([full(1.0)] * 30 + [*slow, replace(created, seconds=1.0)], 9).stale(behind=True)

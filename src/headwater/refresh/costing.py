@@ -17,6 +17,8 @@ _PER_ROW, _ONE_SIZE = 1e-6, 2.0
 _SAME = 1.2
 #: A refresh that took so many times as long as another, row for row, met a process still cold.
 _COLD = 3.0
+#: Bringing up to date what was left behind has to pay within so many refreshes.
+_PAYS = 25
 #: The reason of one that is to tell how long computing everything anew takes.
 UNTRIED = "untried"
 #: … and of the next, where that was hardly slower although it was the first: what Spark plans and compiles
@@ -41,6 +43,8 @@ class Expected:
     alike: int = 0
     #: How often the result was computed anew by choice.
     computed: int = 0
+    #: Seconds that everything that is stored takes to be computed anew.
+    everything: float = 0.0
 
     @property
     def cold(self) -> float:
@@ -57,13 +61,21 @@ class Expected:
         return self.alike > 0
 
     @property
-    def stale(self) -> bool:
+    def catch_up(self) -> float:
+        """What each refresh has to save to make up for bringing up to date what was left behind."""
+        return self.everything / _PAYS
+
+    def stale(self, behind: bool) -> bool:
         """Whether following changes was given up so long ago that it should be tried again.
 
         What was slow once (a process that had just started, a busy machine) would be avoided for ever.
         Each time that it was in vain, the next try waits twice as long.
         """
-        return self.since >= 1 << min(self.tried, 5)
+        wait = 1 << min(self.tried, 5)
+        full = self.prediction.full
+        if behind and full:
+            wait = max(wait, round(self.everything * _PAYS / full))
+        return self.since >= wait
 
 
 def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
@@ -78,8 +90,9 @@ def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
     if full is None and (loaded := _average(_warm(anew, any_size=True))) is not None:
         full = loaded * _OF_A_LOAD
     prediction = Prediction(_incremental(_warm(followed), rows_in), full)
+    everything = _average(_warm([each for each in anew if each not in alike], any_size=True)) or 0.0
     as_many = sum(rows_in <= _ONE_SIZE * each.rows_in for each in followed)
-    return Expected(prediction, since, len(followed), as_many, len(alike))
+    return Expected(prediction, since, len(followed), as_many, len(alike), everything)
 
 
 def _alone(each: Recorded) -> Recorded:

@@ -167,10 +167,13 @@ def _cheaper(expected: Expected, rows: int, behind: bool) -> Decision | None:
     """Everything anew, where that is expected to be clearly faster; now and then the other is tried again."""
     prediction = expected.prediction
     slow, full = prediction.incremental, prediction.full
-    if slow is None or full is None or slow <= (BACK if behind else GAIN) * expected.cold * full:
+    if slow is None or full is None:
+        return None
+    catch_up = expected.catch_up if behind else 0.0
+    if slow <= (BACK if behind else GAIN) * expected.cold * full and slow + catch_up <= expected.cold * full:
         return None
     words = f"Following {rows} changed rows is expected to take {slow:.2f} s, computing it anew {full:.2f} s"
-    if expected.stale:
+    if expected.stale(behind):
         reason = f"{words}; that was last tried {expected.since} refreshes ago, and is tried again."
         return Decision(Action.INCREMENTAL, "tried_again", reason, prediction)
     return Decision(Action.FULL, "cheaper", f"{words}.", prediction)
