@@ -332,6 +332,16 @@ def test_what_nothing_happened_to_is_told_for_all_tables_at_once(make):
     assert pair.lake.quiet_tables(3, 5).plan(table, 3, 5) is None
 
 
+def test_views_that_mean_something_else_are_told(make):
+    pair = make(
+        CREATE, "CREATE VIEW v AS SELECT 1 AS a", rows(0, 3), "CREATE OR REPLACE VIEW v AS SELECT 2 AS a"
+    )
+    last = pair.snapshots()[-1]
+    assert pair.lake.quiet_tables(1, last - 1).same_views(1)
+    assert not pair.lake.quiet_tables(1, last).same_views(last - 1)
+    assert pair.lake.quiet_tables(1, last).same_views(last)
+
+
 def test_a_plan_is_plain_data_that_tells_its_size(make):
     pair = make(CREATE, rows(0, 30), rows(30, 33), delete("k < 2"), delete("k = 31"))
     plan = pickle.loads(pickle.dumps(pair.lake.plan_changes("t", 1)))

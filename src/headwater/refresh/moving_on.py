@@ -24,6 +24,8 @@ def moved_on(stream: StreamTable, quiet: QuietTables, until: SnapshotId) -> Fron
     frontier = stream.frontier
     if frontier is None or frontier.data_snapshot_id >= until:
         return None
+    if not quiet.same_views(frontier.data_snapshot_id):  # which the query may read
+        return None
     for source in frontier.sources:
         if source.snapshot_id < until and not quiet.untouched(source.table_id, source.snapshot_id, until):
             return None
