@@ -36,6 +36,8 @@ REFUSED = [
     ("SELECT ⟨now()⟩ AS z FROM r", "only in conditions"),
     ("SELECT max(⟨now()⟩) AS z FROM r", "only in conditions"),
     ("SELECT a, ⟨current_date⟩ AS z FROM r", "only in conditions"),
+    ("SELECT a FROM r WHERE hour(⟨current_time()⟩) > 10", "cannot be followed"),
+    ("SELECT a FROM r WHERE hour(⟨localtime⟩) > 10", "cannot be followed"),
     ("SELECT r.a FROM r LEFT JOIN s ON r.d < ⟨CURRENT_TIMESTAMP⟩", "only in conditions"),
     ("SELECT a, sum(b) FILTER (WHERE d < ⟨current_date()⟩) AS z FROM r GROUP BY a", "only in conditions"),
     ("SELECT ⟨localtimestamp⟩ AS z FROM r", "only in conditions"),

@@ -46,6 +46,14 @@ CAST(1.255 AS DECIMAL(10,2)); try_cast('x' AS INT); CAST(dt AS TIMESTAMP); CAST(
 round(-2.5); bround(2.5); ceil(d); floor(-2.5); sqrt(d); ln(i); log10(id); log(2, id); log(id)
 power(id, 2); i & 3; ~i; rint(f)
 hypot(3, 4); size(xs); array_contains(xs, 2); array_position(xs, 2); sort_array(xs); transform(xs, x -> x + 1)
+dayname(dt); monthname(ts); date_from_unix_date(id); timestamp_micros(1700000000123456)
+get(xs, 0); get(xs, -1)
+array_remove(xs, 2); array_remove(xs, NULL); sequence(3, id); sequence(1, 9, 4); months_between(ts, dt)
+months_between(ts, TIMESTAMP'2023-11-30 11:00:00', false); months_between(dt, DATE'2023-02-28')
+from_utc_timestamp(ts, 'America/New_York'); to_utc_timestamp(ts, 'America/New_York')
+convert_timezone('Europe/Brussels', TIMESTAMP_NTZ'2021-12-05 15:00:00'); extract(second FROM ts); second(ts)
+convert_timezone('Asia/Seoul', 'UTC', TIMESTAMP_NTZ'2021-12-05 15:00:00'); date_part('SECONDS', ts)
+date_part('DOW', ts); extract(dayofweek_iso FROM dt); extract(yearofweek FROM dt); extract(week FROM dt)
 named_struct('a', i).a; map('k', i)['k']; if(b, 1, 2); CASE s WHEN 'a' THEN 1 WHEN NULL THEN 2 ELSE 3 END
 """
 _AGGREGATES = r"""
@@ -56,6 +64,8 @@ percentile_disc(0.5) WITHIN GROUP (ORDER BY i); bool_and(b); every(b); any(b); s
 min_by(s, i); first(i, true); first_value(id); any_value(id); sort_array(collect_list(i)); collect_list(id)
 sort_array(collect_set(i)); collect_list(i) FILTER (WHERE id > 9); concat_ws(',', sort_array(collect_list(s)))
 covar_samp(id, i); corr(id, i); bit_xor(id); sum(i) FILTER (WHERE b); sum(d) / sum(i)
+max(struct(s, i)).i; min(named_struct('x', i, 'y', id)).y; max_by(id, struct(s, i)); min_by(id, struct(i, id))
+listagg(s) WITHIN GROUP (ORDER BY id DESC); any_value(b) FILTER (WHERE id > 4); sum(i) FILTER (WHERE id > 9)
 sum(i) / count(*); string_agg(s, ',') WITHIN GROUP (ORDER BY id); try_sum(i); regr_slope(id, i)
 """
 _QUERIES = r"""
@@ -85,6 +95,14 @@ SELECT col1 FROM VALUES (1), (2)
 SELECT /*+ BROADCAST(t) */ f, count(*) AS n FROM t GROUP BY f
 SELECT count(DISTINCT i) AS a, count(DISTINCT i, s) AS b FROM t
 SELECT s, sum(i) AS i FROM t GROUP BY s HAVING sum(i) > 5
+SELECT window.start, window.end, count(*) AS n FROM t GROUP BY window(ts, '2 hours')
+SELECT window, s FROM t GROUP BY s, window(ts, '40 days', '8 days', '5 minutes') HAVING max(id) > 1
+SELECT id, window(ts, '1 week') AS w FROM t
+SELECT window(dt, '90 minutes').end AS w, max(id) AS m FROM t WHERE id > 0 GROUP BY window(dt, '90 minutes')
+SELECT id, window(CAST(ts AS TIMESTAMP_NTZ), '1 day', '10 hours').start AS b, i FROM t
+SELECT window_time(w) AS at, n FROM (SELECT window(ts, '1 day') AS w, count(*) AS n FROM t GROUP BY w)
+SELECT window(ts, 3600000000) AS window, count(*) OVER (PARTITION BY s) AS n FROM t WHERE id < 4 OR id = 5
+SELECT window, count(*) OVER w AS n FROM (SELECT id AS window FROM t) WINDOW w AS (ORDER BY window)
 """
 
 
@@ -226,6 +244,14 @@ def test_the_text_of_a_view_is_duckdbs_already() -> None:
         ("SELECT approx_count_distinct(a) FROM t", "estimates"),
         ("SELECT skewness(a) FROM t", "population"),
         ("SELECT a FROM t LATERAL VIEW OUTER posexplode(a) x AS p, c", "without elements"),
+        ("SELECT hash(a) FROM t", "own"),
+        ("SELECT typeof(a) FROM t", "own"),
+        ("SELECT to_json(a) FROM t", "NULL"),
+        ("SELECT current_user() AS u FROM t", "for whom"),
+        ("SELECT filter(a, (x, i) -> x > i) FROM t", "counted from 0"),
+        ("SELECT transform(a, (x, i) -> i) FROM t", "counted from 0"),
+        ("SELECT get_json_object(a, '$[*].b') FROM t", "list"),
+        ("SELECT posexplode_outer(a) FROM t", "without elements"),
         ("SELECT a FROM", "parsed"),
         ("DELETE FROM t", "one query"),
     ],

@@ -84,7 +84,13 @@ def test_stream_tables_whose_inputs_are_quiet_hold_nothing(lake: Lake, spark: Sp
     ]
     assert {each.action for each in hw.refresh(["others", "more"])} >= {"INCREMENTAL"}
     write(lake, "z")
-    assert len(hw.expire(keep_last=1).expired) > FAR
+    before = hw.lake.snapshot().id, seen()
+    told = hw.expire(keep_last=1, dry_run=True)
+    assert (hw.lake.snapshot().id, seen()) == before  # a dry run tells, and moves nothing
+    done = hw.expire(keep_last=1)
+    assert len(done.expired) > FAR
+    assert (told.expired, told.kept) == (done.expired, done.kept)
+    assert seen() != before[1]
     hw.optimize(cleanup_older_than="0s")
     write(lake, times=1)
     write(lake, "other", times=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +17,8 @@ from headwater.refresh import computing
 from headwater.refresh import wave as waves
 from headwater.refresh.deltas import Delta, read_changed_rows
 from headwater.refresh.model import Action, Definition, Mode, Status
+from headwater.refresh.verifying import verify
+from headwater.spark.sql import run_sql
 from headwater.typedefs import TableName
 from tests.refresh.conftest import World, actions
 from tests.support import duck
@@ -299,6 +302,95 @@ def test_failures_of_what_it_reads_do_not_suspend_a_stream_table(totals: World) 
     totals.streams.alter("totals", status=Status.ACTIVE)
     assert set(actions(totals.refresh()).values()) == {Action.INCREMENTAL}
     totals.check()
+
+
+def test_an_error_that_nobody_expected_stops_only_its_own_stream_table(
+    totals: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    totals.make("plain", "SELECT id FROM orders WHERE amount > 50")
+    totals.make("above", "SELECT max(total) AS most FROM totals")
+    totals.run("INSERT INTO orders VALUES (900, 1, 100)")
+    follow = computing.Computation.follow
+
+    def broken(computation: computing.Computation, extent: Any) -> Any:
+        if computation.name == "main.totals":
+            raise pa.ArrowNotImplementedError("no kernel")
+        return follow(computation, extent)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(computing.Computation, "follow", broken)
+        results = totals.refresh()
+    assert actions(results) == {
+        "totals": Action.FAILED,
+        "above": Action.FAILED,
+        "plain": Action.INCREMENTAL,
+    }
+    assert results["totals"].reason_code == "unexpected"
+    assert results["totals"].reason == "ArrowNotImplementedError: no kernel"
+    totals.check("plain")
+    totals.refresh()
+    totals.check()
+
+
+def test_structs_lists_and_maps_are_followed(world: World) -> None:
+    world.run(
+        "CREATE TABLE kinds (id INT, s STRUCT(a INT, b VARCHAR), l VARCHAR[], f DOUBLE)",
+        "INSERT INTO kinds SELECT range, {'a': range % 3, 'b': CASE WHEN range % 2 = 0 THEN 'x' END}, "
+        "[range % 2, NULL], range % 4 FROM range(30)",
+        "INSERT INTO kinds VALUES (100, NULL, NULL, 'nan'), (101, {'a': NULL, 'b': NULL}, [], -0.0)",
+    )
+    world.make("grouped", "SELECT s, count(*) AS n, max(id) AS m FROM kinds GROUP BY s")
+    world.make("fields", "SELECT s.a, upper(s.b) AS b, count(*) AS n FROM kinds GROUP BY s HAVING s.a > 0")
+    world.make("listed", "SELECT l, count(DISTINCT id) AS n FROM kinds GROUP BY l")
+    world.make("each", "SELECT DISTINCT s.a AS a, l FROM kinds")
+    world.make("joined", "SELECT a.id, b.id AS j FROM kinds a JOIN kinds b ON a.s = b.s AND a.id < b.id")
+    world.make("without", "SELECT a.id FROM kinds a LEFT ANTI JOIN kinds b ON a.l = b.l AND a.id <> b.id")
+    world.queries["without"] = (
+        "SELECT a.id FROM kinds a WHERE NOT EXISTS (FROM kinds b WHERE a.l = b.l AND a.id <> b.id)"
+    )
+    for change in (
+        "UPDATE kinds SET s = {'a': 9, 'b': 'x'} WHERE id % 5 = 0",
+        "INSERT INTO kinds VALUES (200, {'a': 9, 'b': NULL}, ['only'], 1), (201, NULL, [NULL], 2)",
+        "DELETE FROM kinds WHERE id > 20 AND id < 150",
+    ):
+        world.run(change)
+        assert set(actions(world.refresh()).values()) <= {Action.INCREMENTAL, Action.NO_DATA}
+        world.check()
+
+
+@pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMPTZ", "DATE"])
+def test_time_windows_are_followed_as_spark_computes_them(world: World, kind: str) -> None:
+    world.run(
+        f"CREATE TABLE seen (id INT, ts {kind}, place VARCHAR)",
+        "INSERT INTO seen SELECT range, (TIMESTAMP '2026-03-28 22:10:00' + range * INTERVAL 37 MINUTE), "
+        "range % 3 FROM range(200)",
+        "INSERT INTO seen VALUES (900, NULL, 'x')",
+    )
+    queries = {
+        "tumbling": "SELECT window.start AS b, window.end AS e, count(*) AS n, max(id) AS m FROM seen "
+        "GROUP BY window(ts, '6 hours')",
+        "sliding": "SELECT place, window, count(*) AS n FROM seen "
+        "GROUP BY place, window(ts, '3 hours', '50 minutes', '-5 minutes') HAVING count(*) > 1",
+        "shown": "SELECT id, window(ts, '1 day').end AS e FROM seen WHERE place <> '1'",
+        "again": "SELECT window_time(w) AS t, n FROM "
+        "(SELECT window(ts, '2 hours') AS w, count(*) AS n FROM seen GROUP BY w)",
+    }
+    for name, query in queries.items():
+        world.make(name, query)
+    for change in (
+        "UPDATE seen SET ts = ts + INTERVAL 1 DAY WHERE id % 7 = 0",
+        "DELETE FROM seen WHERE id BETWEEN 50 AND 90",
+        "INSERT INTO seen VALUES (901, '1969-12-31', 'y'), (902, NULL, 'z')",
+    ):
+        world.run(change)
+        assert set(actions(world.refresh()).values()) <= {Action.INCREMENTAL, Action.NO_DATA}
+        for name, query in queries.items():
+            stored, computed = (
+                Counter(map(repr, run_sql(world.session, text).collect()))
+                for text in (f"SELECT * FROM {name}", query)
+            )
+            assert stored == computed
+            assert verify(world.lake, world.streams.store, world.streams.get(name)).ok
 
 
 def test_many_changes_are_written_by_spark(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

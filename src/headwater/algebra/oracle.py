@@ -10,6 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from headwater.algebra.spark_in_duckdb import at_moment, bridge, refused
+from headwater.algebra.spark_text import parsed
 from headwater.algebra.views import CATALOG_PREFIX
 
 #: The text that a table's name stands for, or None to leave it.
@@ -50,7 +51,10 @@ def collects(sql: str) -> bool:
 
 def _parsed(text: str, dialect: str) -> exp.Expr:
     try:
-        trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
+        if dialect == "spark":
+            trees = parsed(text)
+        else:
+            trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
     except SqlglotError as error:
         raise refused(f"its SQL cannot be parsed: {str(error).splitlines()[0]}") from None
     except RecursionError:

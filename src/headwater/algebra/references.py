@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 
 from headwater.algebra.building.places import error_at
+from headwater.algebra.spark_text import parsed
 from headwater.algebra.statement_reader import tokens_of
 from headwater.errors import QueryError
 
@@ -29,7 +29,7 @@ def table_references(query: str) -> tuple[tuple[str, ...], ...]:
 
 def _parsed(query: str) -> exp.Expr:
     try:
-        trees = [tree for tree in sqlglot.parse(query, read="spark") if tree is not None]
+        trees = parsed(query)
     except TokenError:
         _, place = tokens_of(query)
         raise error_at(query, place or 0, len(query) - 1, "What begins here is never closed.") from None

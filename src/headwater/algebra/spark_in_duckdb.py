@@ -40,6 +40,17 @@ _NAMED: dict[str, dict[int, str]] = {
     "try_sum": {1: "sum(_1)"},
     "try_avg": {1: "avg(_1)"},
     "mean": {1: "avg(_1)"},
+    "any_value": {1: "first(_1)"},
+    "dayname": {1: "left(dayname(CAST(_1 AS TIMESTAMP)), 3)"},
+    "monthname": {1: "left(monthname(CAST(_1 AS TIMESTAMP)), 3)"},
+    "date_from_unix_date": {1: "(DATE '1970-01-01' + CAST(_1 AS INTEGER))"},
+    "timestamp_micros": {1: "make_timestamptz(CAST(_1 AS BIGINT))"},
+    "get": {2: "CASE WHEN _2 >= 0 THEN list_extract(_1, _2 + 1) END"},
+}
+#: The same functions by name in both, with other results, or none that another engine could have.
+_OWN = {
+    **dict.fromkeys(("hash", "typeof", "version", "user"), "is of each engine's own"),
+    "time_bucket": "counts months from the origin in Spark, and from their first day in DuckDB",
 }
 #: What DuckDB computes by another method, so that a difference would say nothing.
 _REFUSED: dict[type[exp.Expr], str] = {
@@ -49,6 +60,13 @@ _REFUSED: dict[type[exp.Expr], str] = {
     exp.Skewness: "skewness is that of a sample in DuckDB and of the population in Spark",
     exp.ArrayDistinct: "array_distinct keeps the order of elements, DuckDB's list_distinct does not",
     exp.TableSample: "TABLESAMPLE gives other rows each time",
+    exp.BitmapConstructAgg: "bitmap_construct_agg gives another form of bitmap",
+    exp.JSONFormat: "to_json leaves out fields that are NULL, and DuckDB's does not",
+    exp.ParseJSON: "parse_json gives a value of Spark's own kind",
+    **dict.fromkeys(
+        (exp.CurrentCatalog, exp.CurrentDatabase, exp.CurrentSchema, exp.CurrentUser, exp.SessionUser),
+        "where and for whom a query runs differs",
+    ),
 }
 _WHOLE = frozenset(
     (exp.DataType.Type.TINYINT, exp.DataType.Type.SMALLINT, exp.DataType.Type.INT, exp.DataType.Type.BIGINT)
@@ -98,10 +116,15 @@ def _rewritten(node: exp.Expr, moment: datetime | None) -> exp.Expr:
             raise refused(why)
     if moment is not None and (now := _moment(node, moment)) is not None:
         return now
-    if isinstance(node, exp.Func) and (name := _name(node)) in _NAMED:
+    name = _name(node) if isinstance(node, exp.Func) else ""
+    if name in _OWN:
+        raise refused(f"{name} {_OWN[name]}")
+    if name in _NAMED:
         arguments = list(node.iter_expressions())
         template = _NAMED[name].get(len(arguments))
         return node if template is None else _sql(template, *arguments)
+    if isinstance(node, exp.Anonymous) and name in ("date_part", "datepart") and len(node.expressions) == 2:
+        return _part(node.expressions[0].name, node.expressions[1]) or node
     rule = next((_RULES[kind] for kind in type(node).__mro__ if kind in _RULES), None)
     return node if rule is None else rule(node)
 
@@ -241,7 +264,23 @@ def _date_trunc(node: exp.Expr) -> exp.Expr:
 
 
 def _months_between(node: exp.Expr) -> exp.Expr:
-    return exp.Round(this=node.copy(), decimals=exp.Literal.number(8))
+    """Whole months between the same days, or last days, of months; else 31 days are one."""
+    later, earlier = (f"CAST({each} AS TIMESTAMP)" for each in ("_1", "_2"))
+    months = f"((year({later}) - year({earlier})) * 12 + month({later}) - month({earlier}))"
+    last = " AND ".join(f"day({each}) = day(last_day({each}))" for each in (later, earlier))
+    seconds = " - ".join(
+        f"(day({each}) * 86400 + epoch({each} - date_trunc('day', {each})))" for each in (later, earlier)
+    )
+    made = _sql(
+        f"CASE WHEN day({later}) = day({earlier}) OR ({last}) THEN CAST({months} AS DOUBLE) "
+        f"ELSE {months} + ({seconds}) / 2678400.0 END",
+        node.this,
+        node.expression,
+    )
+    exact = node.args.get("roundoff")
+    if isinstance(exact, exp.Boolean) and not exact.this:
+        return made
+    return exp.Round(this=exp.Paren(this=made), decimals=exp.Literal.number(8))
 
 
 def _day_of_week(node: exp.Expr) -> exp.Expr:
@@ -249,9 +288,42 @@ def _day_of_week(node: exp.Expr) -> exp.Expr:
 
 
 def _extract(node: exp.Expr) -> exp.Expr:
-    if node.name.upper() in ("DOW", "DAYOFWEEK"):
-        return _sql("(dayofweek(_1) + 1)", node.expression)
-    return node
+    new = _part(node.name, node.expression)
+    return node if new is None else new
+
+
+def _part(unit: str, value: exp.Expr) -> exp.Expr | None:
+    """A part of a time that has another name or value in DuckDB."""
+    template = _PARTS.get(unit.upper())
+    return None if template is None else _sql(template, value)
+
+
+def _utc_to_local(node: exp.Expr) -> exp.Expr:
+    """`from_utc_timestamp`: the time that clocks show in a zone, as if they were in that of the session."""
+    return _sql("(CAST(_1 AS TIMESTAMPTZ) AT TIME ZONE _2) AT TIME ZONE 'UTC'", *_time_and_zone(node))
+
+
+def _local_to_utc(node: exp.Expr) -> exp.Expr:
+    return _sql("(CAST(_1 AS TIMESTAMPTZ) AT TIME ZONE 'UTC') AT TIME ZONE _2", *_time_and_zone(node))
+
+
+def _time_and_zone(node: exp.Expr) -> tuple[exp.Expr, exp.Expr]:
+    time = node.this
+    return (time.this if isinstance(time, exp.Cast) else time), node.args["zone"]
+
+
+def _convert_timezone(node: exp.Expr) -> exp.Expr:
+    source = node.args.get("source_tz") or exp.Literal.string("UTC")
+    given = node.args["timestamp"], source, node.args["target_tz"]
+    return _sql("(CAST(_1 AS TIMESTAMP) AT TIME ZONE _2) AT TIME ZONE _3", *given)
+
+
+def _times(node: exp.Expr) -> exp.Expr:
+    """Microseconds, which DuckDB counts by 32 bits where an interval is multiplied."""
+    interval = node.expression
+    if not isinstance(interval, exp.Interval) or interval.this.name != "0.000001":
+        return node
+    return _sql("to_microseconds(CAST(_1 AS BIGINT))", node.this)
 
 
 def _difference(node: exp.Expr) -> exp.Expr:
@@ -293,6 +365,42 @@ def _array_position(node: exp.Expr) -> exp.Expr:
         node.this,
         node.expression,
     )
+
+
+def _array_remove(node: exp.Expr) -> exp.Expr:
+    """What is NULL stays, unlike with DuckDB's comparison."""
+    return _sql(
+        "CASE WHEN _2 IS NOT NULL THEN list_filter(_1, _hw_each -> _hw_each IS DISTINCT FROM _2) END",
+        node.this,
+        node.expression,
+    )
+
+
+def _sequence(node: exp.Expr) -> exp.Expr:
+    """Without a step it may go down."""
+    if node.args.get("step") is not None:
+        return node
+    template = "generate_series(_1, _2, CASE WHEN _1 <= _2 THEN 1 ELSE -1 END)"
+    return _sql(template, node.args["start"], node.args["end"])
+
+
+def _lambda(node: exp.Expr) -> exp.Expr:
+    if len(node.expressions) > 1 and isinstance(node.parent, (exp.ArrayFilter, exp.Transform)):
+        raise refused("places of elements are counted from 0 in Spark and from 1 in DuckDB")
+    return node
+
+
+def _json_path(node: exp.Expr) -> exp.Expr:
+    path = node.expression
+    if path.find(exp.JSONPathWildcard) is not None:
+        raise refused("get_json_object with * gives a text, and a list in DuckDB")
+    return node
+
+
+def _posexplode_outer(node: exp.Expr) -> exp.Expr:
+    if not isinstance(node.parent, exp.Lateral):
+        raise refused("posexplode_outer keeps rows without elements")
+    return node
 
 
 def _lateral(node: exp.Expr) -> exp.Expr:
@@ -381,6 +489,38 @@ def _within_group(node: exp.Expr) -> exp.Expr:
     return _sql("quantile_cont(CAST(_1 AS DOUBLE), _2)", ordered.this, share)
 
 
+def _group_concat(node: exp.Expr) -> exp.Expr:
+    """Nothing stands between the values unless something is named."""
+    if node.args.get("separator") is None:
+        node.set("separator", exp.Literal.string(""))
+    return node
+
+
+def _extreme(node: exp.Expr) -> exp.Expr:
+    """The greatest or least of structs: NULL in a field is the least for Spark, the greatest in DuckDB."""
+    if not isinstance(node.this, exp.Struct):
+        return node
+    called = "arg_max" if isinstance(node, exp.Max) else "arg_min"
+    return _sql(f"{called}(_1, _2)", node.this, _nulls_first(node.this))
+
+
+def _extreme_by(node: exp.Expr) -> exp.Expr:
+    if isinstance(node.expression, exp.Struct):
+        node.set("expression", _nulls_first(node.expression))
+    return node
+
+
+def _nulls_first(struct: exp.Expr) -> exp.Expr:
+    """A struct that DuckDB orders as Spark orders another."""
+    fields = []
+    for place, each in enumerate(struct.expressions):
+        value = each.expression if isinstance(each, exp.PropertyEQ) else each
+        told = exp.Not(this=exp.Is(this=exp.Paren(this=value.copy()), expression=exp.Null()))
+        for name, made in ((f"n{place}", told), (f"v{place}", value.copy())):
+            fields.append(exp.PropertyEQ(this=exp.to_identifier(name), expression=made))
+    return exp.Struct(expressions=fields)
+
+
 def _kurtosis(node: exp.Expr) -> exp.Expr:
     return _sql("kurtosis_pop(_1)", node.this)
 
@@ -455,6 +595,13 @@ def _select(node: exp.Expr) -> exp.Expr:
     return node
 
 
+_PARTS = {
+    **dict.fromkeys(("DOW", "DAYOFWEEK"), "(dayofweek(_1) + 1)"),
+    **dict.fromkeys(("DOW_ISO", "DAYOFWEEK_ISO"), "isodow(_1)"),
+    "YEAROFWEEK": "isoyear(_1)",
+    # With what is below a second.
+    **dict.fromkeys(("SECOND", "SECONDS", "SEC", "SECS", "S"), "(date_part('microseconds', _1) / 1000000)"),
+}
 _RULES: dict[type[exp.Expr], Rule] = {
     exp.Cast: _cast,
     exp.TryCast: _cast,
@@ -474,6 +621,20 @@ _RULES: dict[type[exp.Expr], Rule] = {
     exp.MonthsBetween: _months_between,
     exp.DayOfWeek: _day_of_week,
     exp.Extract: _extract,
+    exp.Mul: _times,
+    exp.AtTimeZone: _utc_to_local,
+    exp.FromTimeZone: _local_to_utc,
+    exp.ConvertTimezone: _convert_timezone,
+    exp.ArrayRemove: _array_remove,
+    exp.GenerateSeries: _sequence,
+    exp.Lambda: _lambda,
+    exp.JSONExtractScalar: _json_path,
+    exp.PosexplodeOuter: _posexplode_outer,
+    exp.GroupConcat: _group_concat,
+    exp.Max: _extreme,
+    exp.Min: _extreme,
+    exp.ArgMax: _extreme_by,
+    exp.ArgMin: _extreme_by,
     exp.TimestampDiff: _difference,
     exp.DateDiff: _difference,
     exp.StrToUnix: _unix_timestamp,

@@ -16,6 +16,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
 
+from headwater.algebra.spark_text import SparkSql
 from headwater.errors import UnsupportedError
 
 #: What DuckDB's extension writes in the place of its own catalog's name.
@@ -124,7 +125,7 @@ def statement_count(text: str) -> int:
     (1, 2)
     """
     try:
-        tokens = sqlglot.tokenize(text, read="spark")
+        tokens = SparkSql().tokenize(text)
     except SqlglotError:
         return 1
     count, empty = 0, True
@@ -137,7 +138,8 @@ def statement_count(text: str) -> int:
 
 def _parsed(text: str, dialect: str) -> exp.Expr:
     try:
-        trees = [tree for tree in sqlglot.parse(text, read=dialect) if tree is not None]
+        read = SparkSql if dialect == "spark" else dialect
+        trees = [tree for tree in sqlglot.parse(text, read=read) if tree is not None]
     except SqlglotError as error:
         raise UnsupportedError(f"its SQL cannot be parsed: {str(error).splitlines()[0]}") from None
     except RecursionError:
@@ -429,5 +431,5 @@ def _is_named_query(node: exp.Table, name: str) -> bool:
 def normalised(text: str) -> str:
     """A query of Spark's without what has no meaning: layout, comments, the case of words."""
     return ";".join(
-        one.sql(dialect="spark", comments=False) for one in sqlglot.parse(text, read="spark") if one
+        one.sql(dialect="spark", comments=False) for one in sqlglot.parse(text, read=SparkSql) if one
     )

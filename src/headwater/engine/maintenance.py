@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from headwater.errors import InvalidInputError
@@ -25,10 +26,11 @@ from headwater.lake.maintenance.model import (
 from headwater.lake.maintenance.moving import Mover
 from headwater.lake.maintenance.orphans import GRACE as ORPHAN_GRACE
 from headwater.lake.options import parse_size
-from headwater.refresh.moving_on import move_all_on
+from headwater.refresh.moving_on import all_that_can_move
 
 if TYPE_CHECKING:
     from headwater.engine.outbox import Outboxes
+    from headwater.refresh.model import Frontier
     from headwater.refresh.store import StreamStore
     from headwater.spark.connector import LakeSpark
 
@@ -82,22 +84,20 @@ class Maintenance:
         self._streams = streams
         self._outboxes = outboxes
 
-    def holds(self) -> list[Hold]:
-        """Who needs which snapshots: all that follow changes, from where they are on."""
+    def holds(self, moved: Mapping[str, Frontier] = MappingProxyType({})) -> list[Hold]:
+        """Who needs which snapshots: all that follow changes, from where they are on, or would have moved."""
         found = []
         for stream in self._streams.all():
             at = []
-            if stream.frontier is not None:  # `verify` reads names as they were then
-                at = [
-                    stream.frontier.data_snapshot_id,
-                    *(each.snapshot_id for each in stream.frontier.sources),
-                ]
+            frontier = moved.get(stream.id, stream.frontier)
+            if frontier is not None:  # `verify` reads names as they were then
+                at = [frontier.data_snapshot_id, *(each.snapshot_id for each in frontier.sources)]
             for sink in stream.sinks:
                 at_sink = stream.sink_state(sink.name).snapshot_id
                 if sink.remote and at_sink is not None:
                     found.append(Hold(at_sink, f"sink {sink.name} of {stream.name}"))
-            if stream.frontier is not None and not all(sink.in_storage for sink in stream.sinks):
-                at.append(stream.frontier.snapshot_id)  # that of the result that they are given
+            if frontier is not None and not all(sink.in_storage for sink in stream.sinks):
+                at.append(frontier.snapshot_id)  # that of the result that they are given
             if at:
                 found.append(Hold(min(at), f"stream table {stream.name}"))
         found += [Hold(each.position.snapshot_id, f"outbox {each.name}") for each in self._outboxes().all()]
@@ -152,12 +152,14 @@ class Maintenance:
         dry_run: bool = False,
     ) -> ExpireResult:
         """Expire snapshots, never one that somebody needs; see `Headwater.expire`."""
-        move_all_on(self._lake, self._streams)
+        moved = all_that_can_move(self._lake, self._streams)
+        if not dry_run:
+            self._streams.move_on(moved)
         return self._lake.expire(
             older_than=None if older_than is None else parse_age(older_than),
             keep_last=keep_last,
             versions=versions,
-            holds=self.holds(),
+            holds=self.holds({stream.id: frontier for stream, frontier in moved} if dry_run else {}),
             dry_run=dry_run,
         )
 

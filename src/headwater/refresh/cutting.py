@@ -58,14 +58,15 @@ class Cutting:
                         again = True
 
     def values(self, link: Link, known: Mapping[str, Found]) -> Any:
-        """The values that a link allows, NULL among them; None if they are of several types."""
+        """The values that a link allows, NULL among them; None if they are of several types, or nested."""
         place = frozenset((id(known[leaf]), name) for leaf, name in link.places)
         if place not in self._values:
             self._held += (known[leaf] for leaf in link.leaves)
             columns = [known[leaf].rows.column(name) for leaf, name in sorted(link.places)]
-            one_type = len({column.type for column in columns}) == 1
+            kind = columns[0].type
+            plain = all(column.type == kind for column in columns) and not pa.types.is_nested(kind)
             pieces = [chunk for column in columns for chunk in column.chunks]
-            self._values[place] = distinct(pa.chunked_array(pieces, columns[0].type)) if one_type else None
+            self._values[place] = distinct(pa.chunked_array(pieces, kind)) if plain else None
         return self._values[place]
 
     def _cut(self, leaf: str, link: Link, known: Mapping[str, Found]) -> Found:

@@ -173,6 +173,8 @@ def _cheaper(expected: Expected, rows: int, behind: bool) -> Decision | None:
     if slow <= (BACK if behind else GAIN) * expected.cold * full and slow + catch_up <= expected.cold * full:
         return None
     words = f"Following {rows} changed rows is expected to take {slow:.2f} s, computing it anew {full:.2f} s"
+    if catch_up:
+        words += f", and bringing up to date what was left behind {expected.everything:.2f} s first"
     if expected.stale(behind):
         reason = f"{words}; that was last tried {expected.since} refreshes ago, and is tried again."
         return Decision(Action.INCREMENTAL, "tried_again", reason, prediction)

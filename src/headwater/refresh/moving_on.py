@@ -33,28 +33,29 @@ def moved_on(stream: StreamTable, quiet: QuietTables, until: SnapshotId) -> Fron
     return replace(frontier, data_snapshot_id=until, sources=tuple(sources))
 
 
-def move_on(
-    store: StreamStore, streams: Iterable[StreamTable], quiet: QuietTables, until: SnapshotId, far: int = FAR
-) -> None:
-    """Let those frontiers move on that can, and that are so many snapshots old."""
-    moved = []
-    for stream in streams:
-        frontier = moved_on(stream, quiet, until)
-        if frontier is not None and stream.frontier and until - _oldest(stream.frontier) >= far:
-            moved.append((stream, frontier))
-    store.move_on(moved)
+def that_can_move(
+    streams: Iterable[StreamTable], quiet: QuietTables, until: SnapshotId, far: int = FAR
+) -> list[tuple[StreamTable, Frontier]]:
+    """The stream tables whose frontier can move on and is so many snapshots old, with the one it moves to."""
+    return [
+        (stream, frontier)
+        for stream in streams
+        if (frontier := moved_on(stream, quiet, until)) is not None
+        and stream.frontier is not None
+        and until - _oldest(stream.frontier) >= far
+    ]
 
 
-def move_all_on(lake: Lake, store: StreamStore) -> None:
-    """The same for all stream tables, however little they are behind: before snapshots are to expire."""
+def all_that_can_move(lake: Lake, store: StreamStore) -> list[tuple[StreamTable, Frontier]]:
+    """The same of all stream tables, however little they are behind: before snapshots are to expire."""
     streams = [stream for stream in store.all() if stream.frontier is not None]
     until = lake.snapshot().id
     oldest = min((_oldest(stream.frontier) for stream in streams if stream.frontier), default=until)
-    move_on(store, streams, lake.quiet_tables(oldest, until), until, far=1)
+    return that_can_move(streams, lake.quiet_tables(oldest, until), until, far=1)
 
 
 def _oldest(frontier: Frontier) -> SnapshotId:
     return min((source.snapshot_id for source in frontier.sources), default=frontier.data_snapshot_id)
 
 
-__all__ = ["FAR", "move_all_on", "move_on", "moved_on"]
+__all__ = ["FAR", "all_that_can_move", "moved_on", "that_can_move"]

@@ -163,13 +163,19 @@ def _select(names: list[str], table: Table, snapshot: SnapshotId) -> str:
 
 
 def _computed(session: duckdb.DuckDBPyConnection, text: str, stream: StreamTable) -> list[tuple[str, str]]:
-    """Run the query; a name may be there twice, so columns get those of the stream table."""
+    """Run the query, and give its columns the stream table's names, and their order where it has the names.
+
+    (A name may be there twice; of NATURAL JOIN the columns come in another order in DuckDB.)
+    """
     try:
         session.execute(f"CREATE TEMP VIEW _hw_query AS {text}")
         found = _types(session, "_hw_query")
         if len(found) == len(stream.columns):
             names = ", ".join(_quoted(name) for name, _ in stream.columns)
-            session.execute(f"CREATE TEMP TABLE _hw_expected AS SELECT * FROM _hw_query AS _q({names})")
+            same = {name.lower() for name, _ in found} == {name.lower() for name, _ in stream.columns}
+            source = f"SELECT {names} FROM _hw_query" if same else f"SELECT * FROM _hw_query AS _q({names})"
+            session.execute(f"CREATE TEMP TABLE _hw_expected AS {source}")
+            found = _types(session, "_hw_expected")
         return found
     except duckdb.Error as error:
         raise UnsupportedError(

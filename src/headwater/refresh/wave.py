@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -43,7 +44,7 @@ from headwater.refresh.model import (
     Status,
     StreamTable,
 )
-from headwater.refresh.moving_on import move_on
+from headwater.refresh.moving_on import that_can_move
 from headwater.refresh.options import DEFAULTS
 from headwater.refresh.shared_changes import SharedChanges
 from headwater.refresh.store import Refreshed, StreamStore
@@ -51,6 +52,8 @@ from headwater.refresh.viewing import written_by
 from headwater.sinks.model import SinkState
 from headwater.spark.connector import LakeSpark
 from headwater.typedefs import SnapshotId
+
+log = logging.getLogger("headwater.refresh")
 
 #: What stands for the snapshot that a commit becomes, until it is known.
 THIS_COMMIT = -1
@@ -84,7 +87,7 @@ class Wave:
         if due:
             results.update(self._refresh(due, wanted))
         idle = [stream for stream in active if stream.id not in {each.id for each in due}]
-        move_on(self.store, idle, self._quiet, self._newest)
+        self.store.move_on(that_can_move(idle, self._quiet, self._newest))
         self._record([(results[stream.id], stream) for stream in active])
         return [results[stream.id] for stream in active]
 
@@ -221,7 +224,9 @@ class Wave:
                     if _may_pass(error) and self._tries < TRIES:
                         raise
                     broken_by: Exception | None = error
-                except (PySparkException, Py4JError) as error:
+                except Exception as error:  # whatever it is, the other stream tables are refreshed
+                    if not isinstance(error, (PySparkException, Py4JError)):
+                        log.exception("%s failed by an error that nobody expected", stream.name)
                     broken_by = error
                 else:
                     broken_by = None
@@ -289,7 +294,7 @@ class Wave:
         return replace(
             self._no_data(stream),
             action=Action.FAILED,
-            reason_code=error.code if isinstance(error, HeadwaterError) else "spark",
+            reason_code=str(_as_dict(error)["code"]),
             reason=_first_line(error),
             seconds=seconds,
             error=_as_dict(error),
@@ -380,14 +385,17 @@ def _upstream_failed(stream: StreamTable, name: str) -> StreamTableError:
 
 
 def _first_line(error: Exception) -> str:
-    text = error.message if isinstance(error, HeadwaterError) else str(error)
-    return text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    text = str(_as_dict(error)["message"])
+    return text.splitlines()[0] if text else type(error).__name__
 
 
 def _as_dict(error: Exception) -> dict[str, object]:
     if isinstance(error, HeadwaterError):
         return error.as_dict()
-    return {"code": "spark", "message": str(error).strip()[:2000], "retryable": False}
+    said = str(error).strip()
+    if isinstance(error, (PySparkException, Py4JError)):
+        return {"code": "spark", "message": said[:2000], "retryable": False}
+    return {"code": "unexpected", "message": f"{type(error).__name__}: {said}"[:2000], "retryable": False}
 
 
 __all__ = ["THIS_COMMIT", "Wave", "compile_definition", "frontier_of"]

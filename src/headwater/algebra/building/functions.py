@@ -90,7 +90,12 @@ def is_chance(node: exp.Expr) -> bool:
 
 def is_now(node: exp.Expr) -> bool:
     """Whether the call tells the current time."""
-    return isinstance(node, (*_NOW, exp.CurrentTime)) or function_name(node) in {"now", "localtimestamp"}
+    return isinstance(node, _NOW) or is_time_of_day(node) or function_name(node) in {"now", "localtimestamp"}
+
+
+def is_time_of_day(node: exp.Expr) -> bool:
+    """Whether the call tells the current time without a date, which comes again each day."""
+    return isinstance(node, (exp.CurrentTime, exp.Localtime))
 
 
 def has_now(node: exp.Expr) -> bool:

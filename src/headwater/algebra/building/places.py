@@ -16,6 +16,7 @@ _WORDS: dict[type[exp.Expr], str] = {
     exp.CurrentTimestamp: r"\bcurrent_timestamp\b",
     exp.Localtimestamp: r"\blocaltimestamp\b",
     exp.CurrentTime: r"\bcurrent_time\b",
+    exp.Localtime: r"\blocaltime\b",
     exp.Placeholder: r":\w+|\?",
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 from sqlglot.tokenizer_core import TokenType
@@ -20,6 +19,7 @@ from headwater.algebra.building.selects import build_select
 from headwater.algebra.building.set_operations import build_set_operation, limited
 from headwater.algebra.building.withs import entered
 from headwater.algebra.relations import ROW_ID, Project, Query, Values, column
+from headwater.algebra.spark_text import SparkSql, parsed
 
 
 def build_query(
@@ -130,7 +130,7 @@ def _refuse_names(context: Context, tree: exp.Expr, built: Built) -> None:
 
 def _parsed(sql: str) -> exp.Expr:
     try:
-        tokens = sqlglot.tokenize(sql, read="spark")
+        tokens = SparkSql().tokenize(sql)
         for token in tokens:
             if token.token_type is TokenType.PIPE_GT:
                 raise error_at(
@@ -140,7 +140,7 @@ def _parsed(sql: str) -> exp.Expr:
                     "The pipe syntax |> is not supported.",
                     hint="Write a SELECT.",
                 )
-        statements = [one for one in sqlglot.parse(sql, read="spark") if one is not None]
+        statements = parsed(sql)
     except SqlglotError as error:
         facts = (getattr(error, "errors", None) or [{}])[0]
         why = facts.get("description") or str(error).splitlines()[0]

@@ -20,6 +20,7 @@ from headwater.algebra.building.functions import (
     is_generator,
     is_now,
     is_only_window,
+    is_time_of_day,
 )
 from headwater.algebra.building.places import NoRuleError, nearest
 from headwater.algebra.building.scopes import AmbiguousError, Around, Scope, Visible
@@ -27,6 +28,12 @@ from headwater.algebra.relations import Project, Relation, column, columns_of
 
 #: Parts of expressions that mean the same everywhere.
 _FIXED = (exp.Identifier, exp.Literal, exp.DataType, exp.Var, exp.Null, exp.Boolean, exp.Star)
+#: Spark takes these names for the functions where no column has them.
+_NOW_WITHOUT_PARENTHESES: dict[str, type[exp.Expr]] = {
+    "localtimestamp": exp.Localtimestamp,
+    "current_time": exp.CurrentTime,
+    "localtime": exp.Localtime,
+}
 
 
 class Subqueries(Protocol):
@@ -129,7 +136,7 @@ class Resolver:
         context = self.context
         if is_chance(node):
             refuse_chance(context, node)
-        if is_now(node) and (not self.now_allowed or isinstance(node, exp.CurrentTime)):
+        if is_now(node) and (not self.now_allowed or is_time_of_day(node)):
             refuse_now(context, node)
         if isinstance(node, exp.Window) or is_only_window(node):
             raise context.error(
@@ -178,8 +185,8 @@ class Resolver:
             return self._visible(node, found[0], parts[found[1] :])
         if parts[0].lower() in self.aliases:
             return _with_fields(self._alias(parts[0].lower()), parts[1:])
-        if len(parts) == 1 and parts[0].lower() in {"localtimestamp", "current_time"}:
-            return self.resolve(_like(exp.Localtimestamp(), node))
+        if len(parts) == 1 and (called := _NOW_WITHOUT_PARENTHESES.get(parts[0].lower())) is not None:
+            return self.resolve(_like(called(), node))
         outside = self._outside(node)
         if outside is None:
             raise self._unknown(node, parts)
@@ -189,6 +196,9 @@ class Resolver:
         if self.groups is not None:
             if self.aliases_instead and not fields and found.name.lower() in self.aliases:
                 return self._alias(found.name.lower())
+            for known, name in self.groups:
+                if fields and known == column(found.internal):
+                    return _with_fields(column(name), fields)
             raise self.context.error(
                 node,
                 f"The column `{found.name}` is neither grouped nor aggregated.",
@@ -343,6 +353,14 @@ def refuse_now(context: Context, node: exp.Expr) -> None:
     called = function_name(node) or node.sql(dialect="spark").split("(")[0].lower()
     if context.nondeterministic == "full":
         raise NoRuleError(f"{called} is part of the result, so that every row changes with time.", whole=True)
+    if is_time_of_day(node):
+        raise context.error(
+            node,
+            f"{called} cannot be followed.",
+            why="It begins again each day, so that rows would come and go with every moment.",
+            hint="Compare times that have a date with now(), or use refresh mode full with "
+            "nondeterministic='full'.",
+        )
     raise context.error(
         node,
         f"{called} can be used only in conditions of WHERE, HAVING and inner joins.",

@@ -23,6 +23,7 @@ from headwater.algebra.building.subqueries import replace_subquery
 from headwater.algebra.building.windows import add_windows
 from headwater.algebra.building.withs import peeled
 from headwater.algebra.relations import Aggregate, column, columns_of
+from headwater.algebra.time_windows import window_without_rule
 
 _UNKNOWN_CLAUSES = ("into", "match", "connect", "pivots", "prewhere", "sample", "kind", "exclude", "for_")
 
@@ -125,6 +126,9 @@ class Block(Resolver):
         for clause in _UNKNOWN_CLAUSES:
             if select.args.get(clause):
                 raise NoRuleError(f"The clause {clause.strip('_').upper()} has no rule.")
+        reason = window_without_rule(select)
+        if reason is not None:
+            raise NoRuleError(reason)
         read_from(self, select)
         if select.args.get("where") is not None:
             apply_condition(self, select.args["where"].this)

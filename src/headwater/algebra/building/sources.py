@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
@@ -28,6 +27,7 @@ from headwater.algebra.relations import (
     columns_of,
     conjuncts,
 )
+from headwater.algebra.spark_text import parsed
 
 Source = tuple[Relation, Scope]
 
@@ -132,7 +132,7 @@ def _view(resolver: Resolver, node: exp.Table, name: str, text: str) -> Source:
         raise context.error(node, f"The view {name} reads itself.", why=path, hint="Define it over tables.")
     with context.inside_view(name, text):
         try:
-            query = sqlglot.parse_one(text, read="spark")
+            (query,) = parsed(text)
         except SqlglotError as error:
             raise context.error(None, "Its SELECT cannot be understood.", why=str(error)) from None
         refuse_all_chance(context, query)
