@@ -54,12 +54,14 @@ public class Programs {
     /** What such rows are known by: no stream of Spark's has as high a number. */
     private static final int STREAM = Integer.MAX_VALUE;
     private static final AtomicLong LEFT = new AtomicLong();
+    private static final String[] SITES = {"callSite.short", "callSite.long"};
+    private static final String[] HERE = {"headwater", "headwater.Programs"};
 
     /** A relation of a name and a schema, in some partitions, whose rows come later. */
     public static Object place(SparkSession session, String name, String schema, int parts) {
         org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
         StructType fields = (StructType) StructType.fromJson(schema);
-        RDD none = of(spark, scala.collection.immutable.Nil$.MODULE$, 1);
+        RDD none = of(spark, new Packed(0, new Packed.Part[0]), 1, null);
         none.setName(name);
         return Dataset$.MODULE$.ofRows(spark, new LogicalRDD(
             DataTypeUtils$.MODULE$.toAttributes(fields), none,
@@ -118,18 +120,13 @@ public class Programs {
     }
 
     /** The rows of an Arrow file (none, if it has no bytes), to be put in a place. */
-    public static scala.collection.immutable.Seq rows(byte[] file, String schema) throws Exception {
-        if (file.length == 0) return scala.collection.immutable.Nil$.MODULE$;
-        return held(new Rows(file, schema).read(1));
+    public static Packed rows(byte[] file, String schema) throws Exception {
+        return file.length == 0 ? new Packed(0, new Packed.Part[0]) : new Rows(file, schema).read(1);
     }
 
     /** The same from a file in a folder, read by several threads. */
-    public static scala.collection.immutable.Seq rowsOfFile(String path, String schema, int threads) throws Exception {
-        return held(new Rows(path, schema).read(threads));
-    }
-
-    private static scala.collection.immutable.Seq held(Object[] rows) {
-        return scala.collection.immutable.ArraySeq$.MODULE$.unsafeWrapArray(rows);
+    public static Packed rowsOfFile(String path, String schema, int threads) throws Exception {
+        return new Rows(path, schema).read(threads);
     }
 
     /**
@@ -140,16 +137,18 @@ public class Programs {
      */
     public static String run(SparkSession session, final SparkPlan plan, final Map places, final String path) {
         final org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
-        final Map known = new IdentityHashMap();
+        final List left = new ArrayList();
         return (String) spark.withActive(new scala.runtime.AbstractFunction0() {
             public Object apply() {
+                String[] calledFrom = callFrom(spark, HERE);
                 try {
-                    byte[] made = one(spark, filled(spark, plan, places, known));
+                    byte[] made = one(spark, filled(spark, plan, places, left));
                     if (made.length <= BY_WIRE) return java.util.Base64.getEncoder().encodeToString(made);
                     leave(new byte[][] {made}, path);
                     return null;
                 } finally {
-                    free(known);
+                    callFrom(spark, calledFrom);
+                    free(left);
                 }
             }
         });
@@ -163,17 +162,29 @@ public class Programs {
     public static void runForMany(
             SparkSession session, final SparkPlan plan, final Map places, final Object frame, final String path) {
         final org.apache.spark.sql.classic.SparkSession spark = (org.apache.spark.sql.classic.SparkSession) session;
-        final Map known = new IdentityHashMap();
+        final List left = new ArrayList();
         spark.withActive(new scala.runtime.AbstractFunction0() {
             public Object apply() {
+                String[] calledFrom = callFrom(spark, HERE);
                 try {
-                    leave(spark, filled(spark, plan, places, known), (Dataset) frame, path);
+                    leave(spark, filled(spark, plan, places, left), (Dataset) frame, path);
                 } finally {
-                    free(known);
+                    callFrom(spark, calledFrom);
+                    free(left);
                 }
                 return null;
             }
         });
+    }
+
+    /** Say where this thread's jobs are called from (or Spark looks at the stack for each RDD); what was said before. */
+    private static String[] callFrom(org.apache.spark.sql.classic.SparkSession spark, String[] place) {
+        String[] before = new String[SITES.length];
+        for (int i = 0; i < SITES.length; i++) {
+            before[i] = spark.sparkContext().getLocalProperty(SITES[i]);
+            spark.sparkContext().setLocalProperty(SITES[i], place[i]);
+        }
+        return before;
     }
 
     private static void leave(
@@ -202,25 +213,23 @@ public class Programs {
         }
     }
 
-    private static void free(Map known) {
-        for (Iterator each = known.values().iterator(); each.hasNext(); ) {
-            Object rows = each.next();
-            if (rows instanceof BlockRDD) ((BlockRDD) rows).removeBlocks();
-        }
+    private static void free(List left) {
+        for (Iterator each = left.iterator(); each.hasNext(); ) blocks().master().removeBlock((BlockId) each.next());
     }
 
-    /** A plan with rows in its places; {@code known} are these, as tasks read them. */
+    /** A plan with rows in its places; {@code left} are the blocks that these are in for a while. */
     private static SparkPlan filled(
-            final org.apache.spark.sql.classic.SparkSession spark, SparkPlan plan, final Map places, final Map known) {
+            final org.apache.spark.sql.classic.SparkSession spark, SparkPlan plan, final Map places, final List left) {
+        final Map known = new IdentityHashMap();
         return (SparkPlan) plan.transformUp(new AbstractPartialFunction() {
             public boolean isDefinedAt(Object node) { return node instanceof RDDScanExec; }
             public Object applyOrElse(Object node, scala.Function1 other) {
                 if (!(node instanceof RDDScanExec)) return other.apply(node);
                 RDDScanExec scan = (RDDScanExec) node;
-                scala.collection.immutable.Seq found = (scala.collection.immutable.Seq) places.get(scan.rdd().name());
+                Packed found = (Packed) places.get(scan.rdd().name());
                 if (found == null) return node;  // a single row without columns, which Spark scans so too
                 int parts = scan.outputPartitioning().numPartitions();
-                if (!known.containsKey(found)) known.put(found, of(spark, found, parts));
+                if (!known.containsKey(found)) known.put(found, of(spark, found, parts, left));
                 return new RDDScanExec(scan.output(), (RDD) known.get(found), scan.name(), scan.outputPartitioning(),
                     scan.outputOrdering(), scan.stream());
             }
@@ -237,26 +246,50 @@ public class Programs {
             plan.schema(), 0L, "UTC", false, false, (TaskContext) null).next();
     }
 
-    private static RDD of(org.apache.spark.sql.classic.SparkSession spark, scala.collection.immutable.Seq rows, int parts) {
-        final scala.reflect.ClassTag kind = scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class);
-        if (rows.size() <= FEW) return spark.sparkContext().parallelize(rows, parts, kind);
+    /** Rows as tasks read them; blocks that are made for it are added to those that are left. */
+    private static RDD of(
+            org.apache.spark.sql.classic.SparkSession spark, final Packed rows, final int parts, List left) {
+        scala.reflect.ClassTag kind = scala.reflect.ClassTag$.MODULE$.apply(InternalRow.class);
+        if (rows.size() <= FEW)
+            return spark.sparkContext().parallelize(
+                (scala.collection.immutable.Seq) scala.collection.immutable.ArraySeq$.MODULE$.from(
+                    rows.copies(), scala.reflect.ClassTag$.MODULE$.apply(Object.class)), parts, kind);
         // A task of this process takes these rows as they are; what is sent along is written and read first.
+        if (spark.sparkContext().isLocal()) {
+            scala.reflect.ClassTag any = scala.reflect.ClassTag$.MODULE$.apply(Object.class);
+            BlockId[] places = put(rows, parts, true, any, StorageLevel.MEMORY_ONLY(), left);
+            if (places != null)
+                return new BlockRDD(spark.sparkContext(), places, any).flatMap(
+                    (scala.Function1) scala.$less$colon$less$.MODULE$.refl(), kind);
+        }
+        BlockId[] places = put(rows, parts, false, kind, StorageLevel.MEMORY_AND_DISK(), left);
+        if (places == null) throw new IllegalStateException("no room for rows of a plan");
+        return new BlockRDD(spark.sparkContext(), places, kind);
+    }
+
+    /** Leave rows where tasks find them, each piece as one or each row by itself; null if there is no room. */
+    private static BlockId[] put(
+            final Packed rows, final int parts, final boolean whole, final scala.reflect.ClassTag kind,
+            final StorageLevel level, List left) {
         final BlockId[] places = new BlockId[parts];
+        final boolean[] done = new boolean[parts];
         Runnable[] puts = new Runnable[parts];
-        for (int part = 0; part < parts; part++) {
+        for (int i = 0; i < parts; i++) {
+            final int part = i;
             places[part] = new StreamBlockId(STREAM, LEFT.incrementAndGet());
-            final BlockId place = places[part];
-            int begin = (int) ((long) rows.size() * part / parts), end = (int) ((long) rows.size() * (part + 1) / parts);
-            final scala.collection.Iterator taken = rows.iterator().slice(begin, end);
+            left.add(places[part]);
             puts[part] = new Runnable() {
                 public void run() {
-                    if (!blocks().putIterator(place, taken, StorageLevel.MEMORY_AND_DISK(), true, kind))
-                        throw new IllegalStateException("no room for rows of a plan");
+                    Packed piece = rows.piece(part, parts);
+                    scala.collection.Iterator given =
+                        whole ? scala.collection.Iterator$.MODULE$.single(piece) : piece.copies();
+                    done[part] = blocks().putIterator(places[part], given, level, true, kind);
                 }
             };
         }
         Rows.together(puts);
-        return new BlockRDD(spark.sparkContext(), places, kind);
+        for (int part = 0; part < parts; part++) if (!done[part]) return null;
+        return places;
     }
 
     private static BlockManager blocks() {

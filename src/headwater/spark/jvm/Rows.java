@@ -54,9 +54,9 @@ public class Rows {
         kinds = kinds(fields);
     }
 
-    /** All rows, each by itself: who holds one does not hold the others. Several threads take batches in turn. */
-    public Object[] read(int threads) throws Exception {
-        final Object[][] found = new Object[batches()][];
+    /** All rows. Several threads take batches in turn. */
+    public Packed read(int threads) throws Exception {
+        final Packed.Part[] found = new Packed.Part[batches()];
         Runnable[] works = new Runnable[Math.max(1, Math.min(threads, found.length))];
         for (int i = 0; i < works.length; i++) {
             final int first = i, step = works.length;
@@ -65,15 +65,7 @@ public class Rows {
             };
         }
         together(works);
-        int count = 0;
-        for (int i = 0; i < found.length; i++) count += found[i].length;
-        Object[] all = new Object[count];
-        count = 0;
-        for (int i = 0; i < found.length; i++) {
-            System.arraycopy(found[i], 0, all, count, found[i].length);
-            count += found[i].length;
-        }
-        return all;
+        return new Packed(fields.length(), found);
     }
 
     /** Do several things at once; the first of their errors is raised once all have ended. */
@@ -137,7 +129,7 @@ public class Rows {
         }
     }
 
-    private void read(Object[][] found, int first, int step) {
+    private void read(Packed.Part[] found, int first, int step) {
         BufferAllocator memory = memory();
         try {
             ArrowFileReader reader = open(memory);
@@ -146,7 +138,7 @@ public class Rows {
                 for (int i = first; i < found.length; i += step) {
                     reader.loadRecordBatch((ArrowBlock) blocks.get(i));
                     VectorSchemaRoot batch = reader.getVectorSchemaRoot();
-                    found[i] = new Object[batch.getRowCount()];
+                    found[i] = new Packed.Part();
                     if (kinds == null) convert(batch, fields, found[i]);
                     else copy(batch, kinds, fields, found[i]);
                 }
@@ -179,7 +171,7 @@ public class Rows {
         return kinds;
     }
 
-    private static void copy(VectorSchemaRoot batch, int[] kinds, StructType fields, Object[] rows) {
+    private static void copy(VectorSchemaRoot batch, int[] kinds, StructType fields, Packed.Part rows) {
         int width = kinds.length;
         long[] values = new long[width], valid = new long[width], offsets = new long[width];
         int[] precisions = new int[width], scales = new int[width];
@@ -226,7 +218,7 @@ public class Rows {
                         writer.write(i, word, 0, size);
                 }
             }
-            rows[row] = writer.getRow().copy();
+            rows.add(writer.getRow());
         }
     }
 
@@ -241,13 +233,12 @@ public class Rows {
     }
 
     /** What Spark makes of columns of any type. */
-    private static void convert(VectorSchemaRoot batch, StructType fields, Object[] rows) {
+    private static void convert(VectorSchemaRoot batch, StructType fields, Packed.Part rows) {
         ColumnVector[] columns = new ColumnVector[fields.length()];
         for (int i = 0; i < columns.length; i++) columns[i] = new ArrowColumnVector(batch.getVector(i));
         ColumnarBatch read = new ColumnarBatch(columns, batch.getRowCount());
         UnsafeProjection copied = UnsafeProjection.create(fields);
-        int row = 0;
         for (java.util.Iterator each = read.rowIterator(); each.hasNext(); )
-            rows[row++] = copied.apply((InternalRow) each.next()).copy();
+            rows.add(copied.apply((InternalRow) each.next()));
     }
 }

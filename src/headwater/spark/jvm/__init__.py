@@ -31,7 +31,7 @@ _BY_WIRE = 32 << 10
 #: So many rows are in a batch on the way there.
 _AT_ONCE = 1 << 16
 #: In the order in which they need each other.
-_SOURCES = ("Filters", "LakeFiles", "Plans", "Deletes", "Merges", "Rows", "Large", "Programs")
+_SOURCES = ("Filters", "LakeFiles", "Plans", "Deletes", "Merges", "Packed", "Rows", "Large", "Programs")
 
 
 class Jvm:
