@@ -223,6 +223,30 @@ def test_what_finds_no_memory_is_left_to_spark(session: LakeSpark, monkeypatch: 
     assert _sorted(made) == _sorted(wanted)
 
 
+@pytest.mark.parametrize("spread", [False, True], ids=["one task", "several tasks"])
+def test_many_rows_of_any_length_are_read_as_they_are(
+    session: LakeSpark, spread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They lie one after the other in arrays, and tasks begin in the middle of them."""
+    monkeypatch.setattr(programs, "_FEW", -1)
+    monkeypatch.setattr(programs, "_MOST", -1 if spread else 10**9)
+    statement: Any = _Statement(
+        "SELECT k, count(*) AS n, sum(length(word)) AS w, sum(hash(word, amount, at)) AS h FROM a GROUP BY k"
+    )
+    dice = random.Random(7)
+    for count, lengths in ((1001, [5 << 20, 3]), (140_000, [300, 70_000]), (1003, [1 << 16])):
+        rows = _rows(dice, 500)
+        rows = pa.concat_tables([rows] * (count // 500 + 1)).slice(0, count).combine_chunks()
+        long = {dice.randrange(count): "é" * (length // 2) for length in lengths}
+        words = [long.get(place, word) for place, word in enumerate(rows.column("word").to_pylist())]
+        rows = rows.set_column(1, "word", pa.array(words))
+        found = {"a": Found(rows, _SCHEMA)}
+        made = programs.first_rows(session, statement, programs._no_frame, found)
+        wanted = _over(session, statement.text, {"a": found["a"].data(session)}).toArrow()
+        assert made is not None
+        assert _sorted(made) == _sorted(wanted), count
+
+
 def test_a_plan_that_asks_another_query_first_is_not_kept(session: LakeSpark) -> None:
     """Its answer would be that of the first time."""
     text = "SELECT k FROM a WHERE k > (SELECT max(k) FROM b)"

@@ -15,8 +15,9 @@ _REMEMBERED, _DECAY = 50, 0.8
 _PER_ROW, _ONE_SIZE = 1e-6, 2.0
 #: Changes are of the same size if none is so many times as many as another.
 _SAME = 1.2
-#: A refresh that took so many times as long as another, row for row, met a process still cold.
-_COLD = 3.0
+#: A refresh that took so many times as long as another, row for row, met a process still cold. What is
+#: expected of more changes than were ever followed is drawn from fewer, and may be wrong by twice as much.
+_COLD, _UNSEEN = 3.0, 6.0
 #: Bringing up to date what was left behind has to pay within so many refreshes.
 _PAYS = 25
 #: The reason of one that is to tell how long computing everything anew takes.
@@ -53,6 +54,8 @@ class Expected:
         The first time that so many changes are followed, everything is planned that is kept for the next; and
         many take less, row for row, than fewer did.
         """
+        if not self.seen:
+            return _UNSEEN
         return _COLD if self.alike < 2 else 1.0
 
     @property
@@ -97,7 +100,7 @@ def expect(store: StreamStore, stream: StreamTable, rows_in: int) -> Expected:
 
 def _alone(each: Recorded) -> Recorded:
     """A refresh with what its result took, where other stages followed changes beside it."""
-    if each.reason_code != UNTRIED:
+    if each.reason_code not in (UNTRIED, TRIED_ONCE):
         return each
     return replace(each, seconds=each.seconds - sum(stage.seconds for stage in each.stages[:-1]))
 

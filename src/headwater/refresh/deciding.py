@@ -27,6 +27,8 @@ MUCH, MUCH_HERE, MANY = 0.05, 0.4, 200_000
 #: Before it was computed anew so often, it is where following changes took so many seconds at least, and this
 #: part of what computing anew took, or is taken to need …
 TRIES, SOME, PART = 2, 0.3, 0.7
+#: … for the second time, this part: the first was hardly slower then …
+HARDLY = 0.9
 #: … or, before it was at all, where it took longer, and already a smaller part: the first load, which that is
 #: guessed from, stored more, in a process still cold.
 LONG, SMALL_PART = 0.7, 0.4
@@ -57,7 +59,7 @@ _EXTENTS = {
     "cheaper": Extent.RESULT,
     "much_changed": Extent.RESULT,
     UNTRIED: Extent.RESULT_BESIDE,
-    TRIED_ONCE: Extent.RESULT,
+    TRIED_ONCE: Extent.RESULT_BESIDE,
 }
 
 
@@ -187,7 +189,7 @@ def _untried(expected: Expected, rows: int, behind: bool) -> Decision | None:
     slow, full = prediction.incremental, prediction.full
     if behind or slow is None or full is None or expected.computed >= TRIES or expected.alike < TRIES:
         return None
-    close = slow >= max(SOME, PART * full)
+    close = slow >= max(SOME, (HARDLY if expected.computed else PART) * full)
     guessed = not expected.computed and slow >= max(LONG, SMALL_PART * full)
     if not close and not guessed:
         return None
