@@ -358,6 +358,23 @@ def test_structs_lists_and_maps_are_followed(world: World) -> None:
         world.check()
 
 
+def test_averages_of_decimals_have_all_places(world: World) -> None:
+    kinds = ["DECIMAL(10, 2)", "DECIMAL(24, 18)", "DECIMAL(25, 18)", "DECIMAL(28, 6)", "DECIMAL(38, 10)"]
+    columns = ", ".join(f"d{place} {kind}" for place, kind in enumerate(kinds))
+    world.run(
+        f"CREATE TABLE amounts (g INT, {columns})",
+        f"INSERT INTO amounts SELECT range % 3, {', '.join(['range / 7'] * len(kinds))} FROM range(20)",
+    )
+    means = ", ".join(f"avg(d{place}) AS m{place}, sum(d{place}) AS s{place}" for place in range(len(kinds)))
+    query = f"SELECT g, {means} FROM amounts GROUP BY g"
+    world.make("means", query)
+    for change in ("DELETE FROM amounts WHERE d0 > 2", "INSERT INTO amounts (g, d2, d4) VALUES (1, 2, 0.7)"):
+        world.run(change)
+        assert actions(world.refresh()) == {"means": Action.INCREMENTAL}
+        stored, computed = (run_sql(world.session, text).collect() for text in ("FROM means", query))
+        assert sorted(stored) == sorted(computed)
+
+
 @pytest.mark.parametrize("kind", ["TIMESTAMP", "TIMESTAMPTZ", "DATE"])
 def test_time_windows_are_followed_as_spark_computes_them(world: World, kind: str) -> None:
     world.run(

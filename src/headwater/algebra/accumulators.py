@@ -19,6 +19,9 @@ from headwater.algebra.relations import WEIGHT, Named, column
 #: Stored in every aggregate: how many rows a group has.
 ROWS = "_hw_rows"
 
+#: Sums of decimals of more digits have 38, which a division leaves with fewer places than an average has.
+_DIVISIBLE = 24
+
 
 @dataclass(frozen=True)
 class State:
@@ -133,6 +136,8 @@ def _sum(
         return None
     value: exp.Expr = call.this.copy()
     averaged = isinstance(call, exp.Avg)
+    if averaged and not whole and _digits(kind)[0] > _DIVISIBLE:
+        return None
     if averaged and whole:
         # Spark adds whole numbers up as doubles for an average; exact sums give the same and never drift.
         value = exp.cast(value, "decimal(20, 0)")
@@ -159,9 +164,14 @@ def _sum(
 
 def _average_type(decimal: str) -> str:
     """Spark's type for the average of a decimal type."""
-    found = re.match(r"decimal\((\d+),\s*(\d+)\)", decimal)
-    precision, scale = (int(found[1]), int(found[2])) if found else (10, 0)
+    precision, scale = _digits(decimal)
     return f"decimal({min(38, precision + 4)}, {min(38, scale + 4)})"
+
+
+def _digits(decimal: str) -> tuple[int, int]:
+    """Precision and scale of a decimal type."""
+    found = re.match(r"decimal\((\d+),\s*(\d+)\)", decimal)
+    return (int(found[1]), int(found[2])) if found else (10, 0)
 
 
 def _given(condition: exp.Expr | None) -> list[exp.Expr]:
