@@ -16,6 +16,8 @@ from dataclasses import dataclass
 import sqlglot
 from sqlglot import exp
 
+from headwater.algebra.building.functions import own_nodes
+
 _NAME = "window"
 _UNITS = {
     "microsecond": 1,
@@ -145,15 +147,7 @@ def _is_call(node: exp.Expr) -> bool:
 def _own(select: exp.Select) -> Iterator[exp.Expr]:
     """What belongs to a SELECT itself, not to the queries inside it."""
     for child in select.iter_expressions():
-        yield from _inside(child)
-
-
-def _inside(node: exp.Expr) -> Iterator[exp.Expr]:
-    if isinstance(node, exp.Query):
-        return
-    yield node
-    for child in node.iter_expressions():
-        yield from _inside(child)
+        yield from own_nodes(child)
 
 
 def _window(call: exp.Expr) -> _Window | None:
